@@ -24,8 +24,8 @@ static_assert((int)ZINF_ADAM == (int)ZI_OPTIMIZER_ADAM, "as above");
 static_assert((int)ZINF_SGD == (int)ZI_OPTIMIZER_SGD, "as above");
 static_assert((int)ZINF_ADAGRAD == (int)ZI_OPTIMIZER_ADAGRAD, "as above");
 static_assert((int)ZINF_LION == (int)ZI_OPTIMIZER_LION, "as above");
-static_assert((int)ZINF_LOCAL == (int)ZI_SCHEDULE_LOCAL, "as above");
-static_assert((int)ZINF_SHARDED == (int)ZI_SCHEDULE_SHARDED, "as above");
+static_assert((int)ZINF_REDUCE_PER_STEP == (int)ZI_SCHEDULE_LOCAL, "as above");
+static_assert((int)ZINF_REDUCE_PER_MICRO_BATCH == (int)ZI_SCHEDULE_SHARDED, "as above");
 static_assert((int)ZINF_OFFLOAD_NONE == (int)ZI_OFFLOAD_NONE, "as above");
 static_assert((int)ZINF_OFFLOAD_CPU == (int)ZI_OFFLOAD_CPU, "as above");
 static_assert((int)ZINF_OFFLOAD_NVME == (int)ZI_OFFLOAD_NVME, "as above");
@@ -86,7 +86,7 @@ static void put_config(struct zi_job_config *config, const struct zinf_options *
 		.param_dtype = options->param_dtype,
 		.grad_dtype = options->grad_dtype,
 		.optimizer = options->optimizer,
-		.schedule = options->schedule,
+		.schedule = options->grad_reduction,
 		.offload_optimizer = options->offload_optimizer,
 		.offload_param = options->offload_param,
 		.durability = options->durability,

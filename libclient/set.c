@@ -7,7 +7,7 @@
 #include "common/wire/check.h"
 #include "libclient/client.h"
 
-static_assert(ZINF_SETS_MAX == ZI_SETS_MAX, "the same limit");
+static_assert(ZINF_DP_GROUPS_MAX == ZI_SETS_MAX, "the same limit");
 
 /* @ranks: NULL: all. *@ret_members untouched on failure. */
 static int read_ranks(struct zinf *zinf, const char *name, const uint32_t *ranks,
@@ -18,16 +18,21 @@ static int read_ranks(struct zinf *zinf, const char *name, const uint32_t *ranks
 
 	for (uint32_t i = 0; i < rank_count && ranks; i++) {
 		if (ranks[i] >= world_size)
-			return zi_client_error(zinf, -EINVAL, "set '%s': rank %u of a world of %u",
-			                       name, ranks[i], world_size);
+			return zi_client_error(
+				zinf, -EINVAL,
+				"data-parallel group '%s' names rank %u: the job has %u ranks",
+				name, ranks[i], world_size);
 		if (members >> ranks[i] & 1)
-			return zi_client_error(zinf, -EINVAL, "set '%s' names rank %u twice", name,
+			return zi_client_error(zinf, -EINVAL,
+			                       "data-parallel group '%s' names rank %u twice", name,
 			                       ranks[i]);
 		members |= 1ull << ranks[i];
 	}
 	if (!ranks && rank_count)
-		return zi_client_error(zinf, -EINVAL, "set '%s': %u ranks, and no array of them",
-		                       name, rank_count);
+		return zi_client_error(
+			zinf, -EINVAL,
+			"data-parallel group '%s': rank_count is %u, but ranks is NULL", name,
+			rank_count);
 	if (!ranks)
 		members = world_size == 64 ? UINT64_MAX : (1ull << world_size) - 1;
 	*ret_members = members;
@@ -48,21 +53,22 @@ static int check_new(struct zinf *zinf, const struct zi_layout_entry *entry)
 	if (!zinf->set_count && zinf->unit_count)
 		return zi_client_error(
 			zinf, -EINVAL,
-			"zinf_set_add() of '%s' comes before the first unit: '%s' is "
-			"of no set",
+			"call zinf_dp_group_add() for '%s' before the first unit: unit '%s' has no "
+			"data-parallel group",
 			entry->name, zinf->units[0].name);
 	if (zinf->set_count == ZI_SETS_MAX)
-		return zi_client_error(zinf, -E2BIG, "set '%s' is one too many: %u are allowed",
+		return zi_client_error(zinf, -E2BIG,
+		                       "data-parallel group '%s' is one too many: %u are allowed",
 		                       entry->name, ZI_SETS_MAX);
 	if (!(zinf->features & ZI_FEATURE_SETS))
 		return zi_client_error(zinf, -EOPNOTSUPP,
-		                       "set '%s': this daemon is older and has no sets of ranks",
+		                       "this zinfd is older and has no data-parallel groups: '%s'",
 		                       entry->name);
 	return 0;
 }
 
-int zinf_set_add(struct zinf *zinf, const char *name, const uint32_t *ranks, uint32_t rank_count,
-                 uint32_t *ret_set)
+int zinf_dp_group_add(struct zinf *zinf, const char *name, const uint32_t *ranks,
+                      uint32_t rank_count, uint32_t *ret_set)
 {
 	struct zi_layout_entry entry = { .kind = ZI_LAYOUT_SET, .dim_count = 1 };
 	uint32_t set;
@@ -79,7 +85,8 @@ int zinf_set_add(struct zinf *zinf, const char *name, const uint32_t *ranks, uin
 		return err_trace(r);
 	set = find_set(zinf, entry.name);
 	if (set < zinf->set_count && zinf->sets[set].entry.shape[0] != entry.shape[0])
-		return zi_client_error(zinf, -EINVAL, "two sets of other ranks are called '%s'",
+		return zi_client_error(zinf, -EINVAL,
+		                       "data-parallel group '%s' exists with other ranks",
 		                       entry.name);
 	if (set == zinf->set_count) {
 		r = check_new(zinf, &entry);
@@ -88,7 +95,7 @@ int zinf_set_add(struct zinf *zinf, const char *name, const uint32_t *ranks, uin
 		if (!zinf->sets)
 			zinf->sets = calloc(ZI_SETS_MAX, sizeof(*zinf->sets));
 		if (!zinf->sets)
-			return zi_client_error(zinf, -ENOMEM, "no memory for sets");
+			return zi_client_error(zinf, -ENOMEM, "no memory for data-parallel groups");
 		zinf->sets[zinf->set_count++].entry = entry;
 	}
 	zinf->set = set;
@@ -109,13 +116,15 @@ bool zi_client_trains(const struct zinf *zinf, const struct zi_client_unit *unit
 int zi_client_check_trains(struct zinf *zinf, const struct zi_client_unit *unit)
 {
 	if (unit->is_frozen)
-		return zi_client_error(zinf, -EPERM,
-		                       "unit '%.60s' is frozen whole: it has no gradient",
-		                       unit->name);
+		return zi_client_error(
+			zinf, -EPERM,
+			"all parameters of unit '%.60s' are frozen: it has no gradient",
+			unit->name);
 	if (zi_client_is_member(zinf, unit))
 		return 0;
-	return zi_client_error(zinf, -EPERM,
-	                       "unit '%.60s' is of set '%.60s', which rank %u is not in: it has no "
-	                       "gradient of it",
-	                       unit->name, zinf->sets[unit->set].entry.name, zinf->attach.rank);
+	return zi_client_error(
+		zinf, -EPERM,
+		"unit '%.60s' belongs to data-parallel group '%.60s', and rank %u does "
+		"not: it has no gradient there",
+		unit->name, zinf->sets[unit->set].entry.name, zinf->attach.rank);
 }

@@ -185,8 +185,8 @@ int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *options)
 		return err_trace(r);
 	if (wire.micro_batches > 1 && zinf->attach.config.schedule == ZI_SCHEDULE_LOCAL)
 		return zi_client_error(zinf, -EINVAL,
-		                       "micro_batches is %u: with the local schedule a rank "
-		                       "accumulates by itself, and this is 1",
+		                       "micro_batches is %u, but with grad_reduction per_step a "
+		                       "rank accumulates by itself: give 1",
 		                       wire.micro_batches);
 	((struct zi_uplink_header *)zinf->uplink)->step_options = wire;
 	r = zi_client_call(zinf, ZI_OP_STEP_BEGIN, 0, 0, NULL);
@@ -346,8 +346,8 @@ static void put_stats(const struct zinf *zinf, struct zinf_step_stats *target,
 		.committed_step = source->committed_step,
 		.update_count = is_told ? (int64_t)source->update_count : -1,
 		.loss_scale = is_told ? source->loss_scale : 1,
-		.culprit = is_told ? (int32_t)source->culprit : -1,
-		.culprit_unit = op->value1 <= zinf->unit_count ? (int32_t)op->value1 - 1 : -1,
+		.nonfinite_rank = is_told ? (int32_t)source->culprit : -1,
+		.nonfinite_unit = op->value1 <= zinf->unit_count ? (int32_t)op->value1 - 1 : -1,
 		.unused_count = (uint32_t)ZI_MIN(op->value2, (uint64_t)zinf->param_count),
 	};
 

@@ -112,8 +112,9 @@ int zinf_unshard(struct zinf *zinf, uint32_t index)
 	    (unit->reduce_count == zi_client_reduce_max(zinf) || !zi_client_is_member(zinf, unit)))
 		return zi_client_error(zinf, -EBUSY,
 		                       "unit '%s' may be updated already: update_early promised "
-		                       "not to unshard it between its last zinf_reduce() (of a "
-		                       "set of others: zinf_step_begin()) and zinf_step()",
+		                       "not to unshard it between its last zinf_reduce() (in a "
+		                       "data-parallel group of others: zinf_step_begin()) and "
+		                       "zinf_step()",
 		                       unit->name);
 	if (!unit->unshard_count) {
 		if (zi_client_is_pooled(zinf) && unit->is_writable)

@@ -25,9 +25,9 @@ static uint32_t attached_count(const json_t *job)
 
 static void print_table(const struct zctl_context *context, const json_t *jobs)
 {
-	static const char *const headings[] = { "job",    ">uid",  "phase",   "strategy",
-		                                ">ranks", ">step", ">params", ">logical",
-		                                ">cpu",   ">nvme", ">read",   ">written",
+	static const char *const headings[] = { "job",       ">uid",       "phase",   "strategy",
+		                                ">ranks",    ">step",      ">params", ">logical",
+		                                ">held cpu", ">held nvme", ">read",   ">written",
 		                                NULL };
 	struct table *table = table_new(headings);
 	size_t index;
@@ -38,7 +38,7 @@ static void print_table(const struct zctl_context *context, const json_t *jobs)
 		table_cell(table, "%s", get_word(job, "name"));
 		table_cell(table, "%" PRIu64, get_count(job, "uid"));
 		table_cell(table, "%s", get_word(job, "phase"));
-		table_cell(table, "%s", get_word(job, "strategy"));
+		table_cell(table, "%s", jobs_strategy(job));
 		table_cell(table, "%u/%" PRIu64, attached_count(job), get_count(job, "world_size"));
 		table_cell(table, "%s", jobs_step(job).chars);
 		table_cell(table, "%.2f M", (double)get_count(job, "elements") / 1e6);
@@ -50,8 +50,33 @@ static void print_table(const struct zctl_context *context, const json_t *jobs)
 	}
 	table_print(table, context->is_colour);
 	(void)table_free(table);
+	if (json_array_size(jobs))
+		jobs_print_legend();
 	json_array_foreach(jobs, index, job) jobs_print_flush(job, true);
 }
+
+static const char help[] =
+	"usage: zctl jobs [JOB [--collectives]]\n"
+	"Without JOB: one line for each job. With JOB: all about it.\n"
+	"  --collectives  its groups of ranks, and which rank waits for which\n"
+	"\n"
+	"phase       what the job does now\n"
+	"  IDLE        no rank is attached; the job keeps its last committed step\n"
+	"  FORMING     ranks attach and describe the model\n"
+	"  READY       all ranks are attached, between two steps\n"
+	"  STEPPING    forward and backward: ranks use parameters and give gradients\n"
+	"  UPDATING    all gradients are here: the optimizer runs\n"
+	"  COMMITTING  the step is written to the store and to the catalog\n"
+	"  BROKEN      a rank died or left; the others are about to leave\n"
+	"  DAMAGED     stored state cannot be read; `refusal` says why\n"
+	"  REFUSED     nobody may attach; `refusal` says why\n"
+	"strategy    `hybrid` is zero3 whose shards are repeated in each group of ranks\n"
+	"ranks       attached / all\n"
+	"step        the last committed step; in brackets the newest one, if later\n"
+	"params      elements of all parameters\n"
+	"logical     bytes that the strategy gives to all ranks together\n"
+	"held        bytes that this node really uses; its ranks share one copy\n"
+	"read        from NVMe since zinfd started; written likewise\n";
 
 /**
  * zctl_jobs() - jobs, their steps and what they hold
@@ -71,6 +96,10 @@ int zctl_jobs(const struct zctl_context *context, int argc, char **argv)
 	int code = 0;
 
 	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+			fputs(help, stdout);
+			return 0;
+		}
 		if (!strcmp(argv[i], "--collectives"))
 			wants_collectives = true;
 		else if (name || zi_check_name(argv[i], ZI_NAME_BYTES))

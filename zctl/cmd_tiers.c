@@ -66,12 +66,13 @@ static void describe(const json_t *tier, char *text, size_t capacity)
 	               zi_format_bytes(get_count(tier, "huge_free_bytes")).chars);
 }
 
-/* Traffic of memory is not counted: a dash, where 0 B would be a lie. */
+/* A dash for a figure that a tier does not have: traffic of memory is not counted, and a share is
+ * that of a path. */
 static struct zi_bytes_text cell(const json_t *tier, const char *key)
 {
 	bool is_traffic = !strcmp(key, "read_bytes") || !strcmp(key, "write_bytes");
 
-	if (is_traffic && strcmp(get_word(tier, "kind"), "nvme") != 0)
+	if (!strcmp(key, "share") || (is_traffic && strcmp(get_word(tier, "kind"), "nvme") != 0))
 		return (struct zi_bytes_text){ "-" };
 	return zi_format_bytes(get_count(tier, key));
 }
@@ -108,6 +109,7 @@ static void add_members(struct table *table, const json_t *tier)
 		table_cell(table, "  %s", get_word(member, "name"));
 		table_cell(table, "%s", zi_format_bytes(get_count(member, "capacity_bytes")).chars);
 		table_cell(table, "%s", zi_format_bytes(get_count(member, "used_bytes")).chars);
+		table_cell(table, "-"); /* peak: of the tier */
 		table_cell(table, "%.0f %%",
 		           100 * json_real_value(json_object_get(member, "share")));
 		table_cell(table, "%s", zi_format_bytes(get_count(member, "read_bytes")).chars);
@@ -127,10 +129,10 @@ static void add_members(struct table *table, const json_t *tier)
  */
 int zctl_tiers(const struct zctl_context *context, int argc, char **argv)
 {
-	static const char *const headings[] = { "tier",  ">capacity", ">used",   ">peak/share",
+	static const char *const headings[] = { "tier",  ">capacity", ">used",   ">peak", ">share",
 		                                ">read", ">written",  "remarks", NULL };
 	static const char *const keys[] = { "capacity_bytes", "used_bytes", "peak_bytes",
-		                            "read_bytes", "write_bytes" };
+		                            "share",          "read_bytes", "write_bytes" };
 	struct table *table;
 	json_t *tiers, *tier;
 	size_t index;

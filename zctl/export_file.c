@@ -47,8 +47,8 @@ static json_t *tensor(const struct model_param *param, const char *dtype, uint64
 /* Values are strings. What is no tensor is there for zctl load, when there is no manifest. */
 static json_t *make_metadata(const struct export *export, bool has_model)
 {
-	static const char *const keys[] = { "param_dtype", "grad_dtype", "optimizer",
-		                            "schedule",    "units",      "params" };
+	static const char *const keys[] = { "param_dtype",    "grad_dtype", "optimizer",
+		                            "grad_reduction", "units",      "params" };
 	const json_t *record = export->model.record;
 	json_t *metadata =
 		json_pack("{s:s,s:s,s:o}", "format", "pt", "zinf_job", export->model.job,

@@ -30,9 +30,10 @@ static void describe_part(const struct export *export, json_t *manifest)
 static json_t *make_manifest(const struct export *export, const struct export_file *files)
 {
 	static const char *const keys[] = {
-		"job",         "snapshot",   "step",        "update_count", "beta1_power",
-		"beta2_power", "world_size", "param_dtype", "grad_dtype",   "optimizer",
-		"schedule",    "units",      "params",      "blobs",
+		"job",         "snapshot",    "step",           "update_count",
+		"beta1_power", "beta2_power", "world_size",     "param_dtype",
+		"grad_dtype",  "optimizer",   "grad_reduction", "units",
+		"params",      "blobs",
 	};
 	bool is_part = export->written != &export->model;
 	json_t *manifest = json_object(), *rows = json_array();

@@ -16,6 +16,10 @@ struct zi_text jobs_step(const json_t *job);
 void jobs_print_flush(const json_t *job, bool is_late_alone);
 /* Sum of one key over the planes a job holds. */
 uint64_t jobs_held_bytes(const json_t *job, const char *key);
+/* The name of its strategy; "hybrid": zero3 whose shards are repeated. "" before the job began. */
+const char *jobs_strategy(const json_t *job);
+/* What "logical" and "held" mean, in two lines under a table. */
+void jobs_print_legend(void);
 /* Of all planes and ranks, as the strategy says. */
 uint64_t jobs_logical_bytes(const json_t *job);
 /* A table: what each rank would hold by itself, as its strategy says, and beside it what this node

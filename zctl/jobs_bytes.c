@@ -9,7 +9,8 @@
 #include "zctl/table.h"
 #include "zctl/zctl.h"
 
-static const char *const planes[] = { "param", "grad", "accum", "state", "staging", "collectives" };
+static const char *const planes[] = { "param", "grad",    "reduced_grad",
+	                              "state", "staging", "collectives" };
 
 /* Documented in the header, as are all that are not static. */
 uint64_t jobs_held_bytes(const json_t *job, const char *key)
@@ -63,8 +64,8 @@ uint64_t jobs_logical_bytes(const json_t *job)
 
 void jobs_print_bytes(const struct zctl_context *context, const json_t *job)
 {
-	static const char *const headings[] = { "plane", ">of a rank", ">of all ranks",
-		                                ">cpu",  ">nvme",      NULL };
+	static const char *const headings[] = { "plane",     ">logical/rank", ">logical",
+		                                ">held cpu", ">held nvme",    NULL };
 	const json_t *held = json_object_get(job, "held");
 	struct table *table = table_new(headings);
 
@@ -80,4 +81,12 @@ void jobs_print_bytes(const struct zctl_context *context, const json_t *job)
 	}
 	table_print(table, context->is_colour);
 	(void)table_free(table);
+	jobs_print_legend();
+}
+
+void jobs_print_legend(void)
+{
+	printf("logical: bytes that the strategy gives to the ranks (of the largest rank, of all "
+	       "ranks)\n"
+	       "held: bytes that this node really uses; its ranks share one copy\n");
 }

@@ -22,6 +22,15 @@ struct zi_text jobs_step(const json_t *job)
 	return text;
 }
 
+const char *jobs_strategy(const json_t *job)
+{
+	const char *strategy = get_word(job, "strategy");
+	uint64_t shard_size = get_count(job, "shard_size");
+	bool is_hybrid = shard_size && shard_size < get_count(job, "world_size");
+
+	return is_hybrid && !strcmp(strategy, "zero3") ? "hybrid" : strategy;
+}
+
 void jobs_print_flush(const json_t *job, bool is_late_alone)
 {
 	const json_t *flush = json_object_get(job, "flush");
@@ -51,7 +60,7 @@ static double per_element(const json_t *job, uint64_t bytes)
 static void print_scale(const json_t *stats)
 {
 	const json_t *scale = json_object_get(stats, "loss_scale");
-	const json_t *culprit = json_object_get(stats, "culprit");
+	const json_t *rank = json_object_get(stats, "nonfinite_rank");
 
 	if (json_is_true(json_object_get(stats, "is_skipped")))
 		printf("          skipped: a gradient is not finite");
@@ -59,8 +68,8 @@ static void print_scale(const json_t *stats)
 		return;
 	else
 		printf("         ");
-	if (json_is_integer(culprit))
-		printf(" (rank %" PRIu64 "'s)", get_count(stats, "culprit"));
+	if (json_is_integer(rank))
+		printf(" (rank %" PRIu64 "'s)", get_count(stats, "nonfinite_rank"));
 	if (json_is_number(scale) && json_number_value(scale) != 1)
 		printf(" loss scale %g", json_number_value(scale));
 	printf("\n");
@@ -176,16 +185,16 @@ static void print_config(const json_t *job)
 {
 	const json_t *config = json_object_get(job, "config");
 
-	printf("config: param %s, grad %s, %s, schedule %s, optimizer state %s, parameters %s, "
-	       "durability %s, I/O weight %" PRIu64 "\n",
+	printf("config: param %s, grad %s, %s, grad_reduction %s, optimizer state %s, parameters "
+	       "%s, durability %s, I/O weight %" PRIu64 "\n",
 	       get_word(config, "param_dtype"), get_word(config, "grad_dtype"),
-	       get_word(config, "optimizer"), get_word(config, "schedule"),
+	       get_word(config, "optimizer"), get_word(config, "grad_reduction"),
 	       place_of(config, "offload_optimizer"), place_of(config, "offload_param"),
 	       get_word(config, "durability"), get_count(config, "io_weight"));
 	if (*get_word(job, "strategy"))
-		printf("        strategy %s", get_word(job, "strategy"));
+		printf("        strategy %s", jobs_strategy(job));
 	if (get_count(job, "shard_size"))
-		printf(", shared by %" PRIu64 " ranks each", get_count(job, "shard_size"));
+		printf(", shards over %" PRIu64 " ranks", get_count(job, "shard_size"));
 	if (*get_word(job, "strategy"))
 		printf("\n");
 	if (json_is_false(json_object_get(job, "has_state")))

@@ -58,8 +58,8 @@ json_t *load_parts_first(const char *path)
 static int match(const struct load_part *part, const struct load_part *first)
 {
 	static const char *const keys[] = {
-		"job",         "update_count", "beta1_power", "beta2_power", "world_size",
-		"param_dtype", "grad_dtype",   "optimizer",   "schedule",    "units",
+		"job",         "update_count", "beta1_power", "beta2_power",    "world_size",
+		"param_dtype", "grad_dtype",   "optimizer",   "grad_reduction", "units",
 		"params",      "node_count",   "nodes",
 	};
 	const json_t *mine = part->manifest, *others = first->manifest;

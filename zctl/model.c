@@ -24,7 +24,7 @@ static int read_types(struct model *model, const char **ret_what)
 	const char *dtype = get_word(model->record, "param_dtype");
 	const char *grad = get_word(model->record, "grad_dtype");
 	const char *optimizer = get_word(model->record, "optimizer");
-	const char *schedule = get_word(model->record, "schedule");
+	const char *schedule = get_word(model->record, "grad_reduction");
 
 	for (int i = 1; i < _ZI_DTYPE_FLOAT_COUNT; i++) {
 		if (!strcmp(zi_dtype_name((enum zi_dtype)i), dtype))
@@ -40,7 +40,7 @@ static int read_types(struct model *model, const char **ret_what)
 			model->schedule = (enum zi_schedule)i;
 	if (!zi_dtype_is_trained(model->dtype, model->grad_dtype) || !model->optimizer ||
 	    !model->schedule)
-		return refuse(ret_what, "param_dtype, grad_dtype, optimizer or schedule");
+		return refuse(ret_what, "param_dtype, grad_dtype, optimizer or grad_reduction");
 	model->state_width = zi_state_element_bytes(model->optimizer, model->dtype);
 	return 0;
 }

@@ -38,8 +38,8 @@ static const char *const optimizer_names[_ZI_OPTIMIZER_COUNT] = {
 };
 
 static const char *const schedule_names[_ZI_SCHEDULE_COUNT] = {
-	[ZI_SCHEDULE_LOCAL] = "local",
-	[ZI_SCHEDULE_SHARDED] = "sharded",
+	[ZI_SCHEDULE_LOCAL] = "per_step",
+	[ZI_SCHEDULE_SHARDED] = "per_micro_batch",
 };
 
 static const char *const offload_names[_ZI_OFFLOAD_COUNT] = {
@@ -52,7 +52,7 @@ static const char *const plane_names[_ZI_PLANE_COUNT] = {
 	[ZI_PLANE_PARAM] = "param",
 	[ZI_PLANE_STATE] = "state",
 	[ZI_PLANE_GRAD] = "grad",
-	[ZI_PLANE_ACCUM] = "accum",
+	[ZI_PLANE_ACCUM] = "reduced_grad",
 };
 
 static const char *name_of(const char *const *names, size_t names_count, unsigned value)

@@ -224,7 +224,7 @@ int zi_check_job_config(const struct zi_job_config *config, struct zi_text *text
 		{ "param_dtype", config->param_dtype, 1, _ZI_DTYPE_FLOAT_COUNT },
 		{ "grad_dtype", config->grad_dtype, 1, _ZI_DTYPE_FLOAT_COUNT },
 		{ "optimizer", config->optimizer, 1, _ZI_OPTIMIZER_COUNT },
-		{ "schedule", config->schedule, 1, _ZI_SCHEDULE_COUNT },
+		{ "grad_reduction", config->schedule, 1, _ZI_SCHEDULE_COUNT },
 		{ "offload_optimizer", config->offload_optimizer, 0, _ZI_OFFLOAD_COUNT },
 		{ "offload_param", config->offload_param, 0, _ZI_OFFLOAD_COUNT },
 		{ "durability", config->durability, 0, _ZI_DURABILITY_COUNT },
@@ -344,13 +344,14 @@ static int check_entry_name(const char *name, struct zi_text *text)
 	for (size_t i = 0; i < bytes; i++)
 		if (name[i] <= ' ' || name[i] > '~') {
 			zi_text_set(text,
-			            "name of a unit, parameter or set: byte 0x%02x at %zu is not "
+			            "name of a unit, parameter or data-parallel group: "
+			            "byte 0x%02x at %zu is not "
 			            "visible ASCII",
 			            (unsigned char)name[i], i);
 			return err_origin(-EINVAL);
 		}
 	if (!bytes) {
-		zi_text_set(text, "a unit, parameter or set without a name");
+		zi_text_set(text, "a unit, parameter or data-parallel group without a name");
 		return err_origin(-EINVAL);
 	}
 	return 0;
@@ -423,7 +424,7 @@ int zi_check_layout_entry(const struct zi_layout_entry *entry, struct zi_text *t
 		return err_origin(-EINVAL);
 	}
 	if (entry->kind == ZI_LAYOUT_SET && !entry->shape[0]) {
-		zi_text_set(text, "set '%s' has no ranks", entry->name);
+		zi_text_set(text, "data-parallel group '%s' has no ranks", entry->name);
 		return err_origin(-EINVAL);
 	}
 	return entry->kind == ZI_LAYOUT_PARAM ? err_trace(check_entry_shape(entry, text)) : 0;

@@ -49,7 +49,8 @@ static int check_sets(const struct zi_plan_model *model, const struct zi_plan_op
                       struct zi_text *text)
 {
 	if (model->set_count > ZI_SETS_MAX)
-		return err_origin(zi_text_error(text, -EINVAL, "%u sets: %u are allowed",
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "%u data-parallel groups: %u are allowed",
 		                                model->set_count, ZI_SETS_MAX));
 	for (uint32_t i = 0; i < model->set_count; i++) {
 		uint64_t members = model->set_members[i];
@@ -57,20 +58,22 @@ static int check_sets(const struct zi_plan_model *model, const struct zi_plan_op
 
 		if (!members || (options->world_size < 64 && members >> options->world_size))
 			return err_origin(zi_text_error(text, -EINVAL,
-			                                "set %u is of no ranks, or of more than "
-			                                "the world of %u",
+			                                "data-parallel group %u has no ranks, or "
+			                                "ranks beyond the %u of the job",
 			                                i, options->world_size));
 		if (zi_shard_members(&options->training, count) == count &&
 		    options->training.shard_size && options->training.shard_size < count)
 			return err_origin(zi_text_error(
 				text, -EINVAL,
-				"set %u has %u ranks, which shard_size %u does not divide", i,
-				count, options->training.shard_size));
+				"data-parallel group %u has %u ranks, which shard_size %u does "
+				"not divide",
+				i, count, options->training.shard_size));
 	}
 	for (uint32_t i = 0; i < model->unit_count && model->set_count; i++)
 		if (model->unit_sets[i] >= model->set_count)
-			return err_origin(zi_text_error(text, -EINVAL, "unit %u is of set %u of %u",
-			                                i, model->unit_sets[i], model->set_count));
+			return err_origin(zi_text_error(
+				text, -EINVAL, "unit %u is in data-parallel group %u of %u", i,
+				model->unit_sets[i], model->set_count));
 	return 0;
 }
 

@@ -164,7 +164,8 @@ static int check_budget(const struct zi_job_training *training, const struct zi_
 		return err_origin(zi_text_error(
 			text, -EINVAL,
 			"grad_budget_bytes is %s, but with accumulation %u each rank adds up all "
-			"gradients in its own memory: leave it 0, or use the sharded schedule",
+			"gradients in its own memory: leave it 0, or set grad_reduction to "
+			"per_micro_batch",
 			zi_format_bytes(training->grad_budget_bytes).chars,
 			training->accumulation));
 	return 0;
@@ -283,9 +284,9 @@ int zi_check_training(const struct zi_job_training *training, const struct zi_jo
 		return err_trace(r);
 	if (training->accumulation > 1 && config->schedule == ZI_SCHEDULE_SHARDED)
 		return err_origin(zi_text_error(text, -EINVAL,
-		                                "accumulation is %u: with the sharded schedule the "
-		                                "daemon accumulates, and micro_batches of each "
-		                                "step says how many; leave it 0",
+		                                "accumulation is %u, but with grad_reduction "
+		                                "per_micro_batch the daemon accumulates: leave it "
+		                                "0, and give micro_batches to each step",
 		                                training->accumulation));
 	return err_trace(check_scaler(training, text));
 }

@@ -39,8 +39,9 @@ int sess_take_layout(struct sess *session, const struct zi_layout *layout, struc
 			return zi_text_error(text, err_origin(-EPROTO),
 			                     "LAYOUT entry with a group without feature bit 13");
 		if (entries[i].kind == ZI_LAYOUT_SET && !(session->features & ZI_FEATURE_SETS))
-			return zi_text_error(text, err_origin(-EPROTO),
-			                     "LAYOUT entry of a set without feature bit 14");
+			return zi_text_error(
+				text, err_origin(-EPROTO),
+				"LAYOUT entry of a data-parallel group without feature bit 14");
 		if (!r)
 			r = zero_layout_add(session->rank, &entries[i], text);
 		if (r) {

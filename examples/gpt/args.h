@@ -63,7 +63,7 @@ struct gpt_args {
 	bool has_no_sync;   /* every micro-batch is handed over, all but the last under no_sync */
 	bool is_summing;    /* of ranks' gradients the sum, not the average */
 	uint32_t optimizer; /* enum zinf_optimizer */
-	uint32_t schedule;  /* enum zinf_schedule */
+	uint32_t grad_reduction; /* enum zinf_grad_reduction */
 	bool is_bf16;
 	bool is_fp16;          /* not both */
 	bool has_f32_grads;    /* with parameters of 16 bits */

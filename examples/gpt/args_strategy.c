@@ -36,7 +36,7 @@ void gpt_strategy_set(const struct gpt_args *args, struct zinf_options *options)
 	assert(!r);
 	(void)r;
 	/* Each rank adds them up in its own gradients, which have to be there as a whole. */
-	if (args->schedule == ZINF_LOCAL)
+	if (args->grad_reduction == ZINF_REDUCE_PER_STEP)
 		options->accumulation = args->grad_accum_count;
 }
 
@@ -47,5 +47,7 @@ const char *gpt_strategy_name(const struct gpt_args *args)
 
 	gpt_strategy_set(args, &options);
 	assert(options.strategy < sizeof(names) / sizeof(names[0]));
+	if (options.strategy == ZINF_ZERO3 && options.shard_size)
+		return "hybrid_shard";
 	return names[options.strategy];
 }

@@ -3,9 +3,9 @@
 #include "examples/gpt/args_option.h"
 #include "zinf/zinf.h"
 
-static const struct gpt_choice schedules[] = { { "local", ZINF_LOCAL },
-	                                       { "sharded", ZINF_SHARDED },
-	                                       { NULL, 0 } };
+static const struct gpt_choice reductions[] = { { "per_step", ZINF_REDUCE_PER_STEP },
+	                                        { "per_micro_batch", ZINF_REDUCE_PER_MICRO_BATCH },
+	                                        { NULL, 0 } };
 static const struct gpt_choice offloads[] = { { "none", ZINF_OFFLOAD_NONE },
 	                                      { "cpu", ZINF_OFFLOAD_CPU },
 	                                      { "nvme", ZINF_OFFLOAD_NVME },
@@ -32,8 +32,8 @@ static const struct gpt_option zinf[] = {
 	         "hybrid_shard (ddp)"),
 	GPT_NUMBER("shard-size", GPT_OPTION_U32, shard_size, 1, ZINF_WORLD_MAX,
 	           "N       ranks that share a plane, a divisor of --ranks (all)"),
-	GPT_CHOICE("schedule", schedule, schedules,
-	           "NAME    of reduction: local or sharded (local)"),
+	GPT_CHOICE("grad-reduction", grad_reduction, reductions,
+	           "NAME    of gradients: per_step or per_micro_batch (per_step)"),
 	GPT_CHOICE("offload-optimizer", offload_optimizer, offloads,
 	           "TIER    none, cpu or nvme (nvme)"),
 	GPT_CHOICE("offload-param", offload_param, offloads, "TIER    none, cpu or nvme (none)"),

@@ -126,8 +126,8 @@ static float sum_of_ranks(const struct reference *ref, uint64_t index)
 	return gpt_reference_tree(values, ref->base.lane_count);
 }
 
-/* The last rank to hand a unit over forms the sum; `sharded` adds it to the former micro-
- * batches'. */
+/* The last rank to hand a unit over forms the sum. ZINF_REDUCE_PER_MICRO_BATCH adds it to the sums
+ * of the micro-batches before. */
 static int reference_reduce(struct gpt_backend *backend, uint32_t lane, uint32_t unit)
 {
 	struct reference *ref = reference_of(backend);
@@ -333,8 +333,8 @@ static int reference_step(struct gpt_backend *backend, const void *blob, size_t 
 		.norm = norm,
 		.clip = (double)clip,
 		.loss_scale = ref->scale.scale,
-		.culprit = -1, /* It has no need to know. */
-		.culprit_unit = -1,
+		.nonfinite_rank = -1, /* It has no need to know. */
+		.nonfinite_unit = -1,
 	};
 	return 0;
 }

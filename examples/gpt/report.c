@@ -32,14 +32,16 @@ void gpt_report_start(const struct gpt_report *report, const struct gpt_model *m
 		return;
 	(void)printf("%.2f M parameters (%u layers, %u heads, %u channels, %u tokens) in %s; "
 	             "%" PRIu64 " KB of text in %u files\n"
-	             "%u rank%s x %u micro-batch%s x %u sequence%s, strategy %s, schedule %s%s\n",
+	             "%u rank%s x %u micro-batch%s x %u sequence%s, strategy %s, gradients "
+	             "reduced %s%s\n",
 	             (double)model->element_count / 1e6, config->layer_count, config->head_count,
 	             config->channel_count, config->sequence_count,
 	             gpt_dtype_name(gpt_param_dtype(args)), byte_count / 1000, file_count,
 	             args->world_count, args->world_count == 1 ? "" : "s", args->grad_accum_count,
 	             args->grad_accum_count == 1 ? "" : "es", config->batch_count,
 	             config->batch_count == 1 ? "" : "s", gpt_strategy_name(args),
-	             args->schedule == ZINF_SHARDED ? "sharded" : "local",
+	             args->grad_reduction == ZINF_REDUCE_PER_MICRO_BATCH ? "per micro-batch"
+	                                                                 : "per step",
 	             args->is_reference ? ", reference (without zinf)" : "");
 }
 
@@ -105,11 +107,11 @@ static void print_json(const struct gpt_report *report, const struct gpt_record 
 static void print_skipped(const struct gpt_report *report, const struct zinf_step_stats *stats)
 {
 	const char *unit =
-		stats->culprit_unit < 0 ? NULL : report->model->units[stats->culprit_unit].name;
+		stats->nonfinite_unit < 0 ? NULL : report->model->units[stats->nonfinite_unit].name;
 
 	(void)printf("  SKIPPED: ");
-	if (stats->culprit >= 0)
-		(void)printf("rank %d's gradient", stats->culprit);
+	if (stats->nonfinite_rank >= 0)
+		(void)printf("rank %d's gradient", stats->nonfinite_rank);
 	else
 		(void)printf("the gradient");
 	if (unit)

@@ -155,7 +155,8 @@ static struct zinf_step_options step_options(struct trainer *trainer)
 		options.group_count = GPT_GROUPS_MAX;
 	}
 	options.max_norm = args->clip;
-	options.micro_batches = args->schedule == ZINF_SHARDED ? args->grad_accum_count : 1;
+	options.micro_batches =
+		args->grad_reduction == ZINF_REDUCE_PER_MICRO_BATCH ? args->grad_accum_count : 1;
 	options.sum = args->is_summing;
 	/* With a scaler zinf divides. */
 	options.unscale = has_scaler(args) ? 1.0 : 1.0 / gpt_fixed_scale(args);

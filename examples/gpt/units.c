@@ -27,7 +27,7 @@ GPT_CLONES static void round_into(uint64_t count, const float *source, enum zinf
 		target[i] = gpt_half_round(source[i], dtype);
 }
 
-/* A later one: docs/ARITHMETIC.md, schedule `local`. */
+/* A later one: docs/ARITHMETIC.md, gradients reduced per step. */
 GPT_CLONES static void add_into(uint64_t count, const float *source, enum zinf_dtype dtype,
                                 uint16_t *target)
 {
@@ -60,7 +60,7 @@ int gpt_units_init(struct gpt_units *units, const struct gpt_args *args,
 		.param_dtype = gpt_param_dtype(args),
 		.grad_dtype = gpt_grad_dtype(args),
 		.loss_scale = 1,
-		.is_sharded = args->schedule == ZINF_SHARDED,
+		.is_sharded = args->grad_reduction == ZINF_REDUCE_PER_MICRO_BATCH,
 		.has_no_sync = args->has_no_sync && backend->ops->no_sync,
 	};
 	if (units->param_dtype != ZINF_F32) {
@@ -131,7 +131,7 @@ static float *scratch_of(const struct gpt_units *units, uint32_t unit)
 
 /*
  * Says where the gradients of a unit's parameters are to be computed.
- * @ret_keep: whether to add to what is there (a later micro-batch of schedule `local` in f32) or to
+ * @ret_keep: true: add to what is there (a later micro-batch in f32, reduced per step); false:
  * replace it.
  */
 int gpt_units_grads_begin(struct gpt_units *units, uint32_t unit,

@@ -25,7 +25,7 @@ struct gpt_units {
 	enum zinf_dtype param_dtype, grad_dtype;
 	double loss_scale; /* of this step; the caller sets it before backward */
 	bool has_no_sync;  /* each micro-batch is handed over, though it may not be taken yet */
-	bool is_sharded;   /* zinf's schedule `sharded`: each micro-batch is reduced */
+	bool is_sharded;   /* ZINF_REDUCE_PER_MICRO_BATCH */
 	struct gpt_units_place place;
 	/* Of 16-bit types, else NULL: */
 	float *widened;     /* parameters of the unit in use */

@@ -275,7 +275,7 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	options.grad_dtype = gpt_grad_dtype(args);
 	options.reduce_dtype = (enum zinf_dtype)args->reduce_dtype;
 	options.optimizer = (enum zinf_optimizer)args->optimizer;
-	options.schedule = (enum zinf_schedule)args->schedule;
+	options.grad_reduction = (enum zinf_grad_reduction)args->grad_reduction;
 	options.offload_optimizer = (enum zinf_offload)args->offload_optimizer;
 	options.durability = (enum zinf_durability)args->durability;
 	options.offload_param = (enum zinf_offload)args->offload_param;

@@ -27,19 +27,22 @@ extern "C" {
  * next one begins (zinf_grad_acquire() of a unit that was), or in zinf_step(). A rank must have
  * marked one before its first zinf_step(). A unit's n-th zinf_reduce() in a step is of its n-th
  * micro-batch: one that is acquired first of all in a micro-batch after one that left it out is
- * handed over in that one's place. A parameter that no rank of its set marked in any micro-batch of
- * a step is left alone by it, as a frozen one: zinf_step_stats.unused_count. Else ranks without it
- * give zeros.
- * Return: 0; -EINVAL the unit is not acquired; -EPERM it is of a set that this rank is not in.
+ * handed over in that one's place. A step leaves a parameter alone, as a frozen one, that no rank
+ * of its data-parallel group marked in any micro-batch (zinf_step_stats.unused_count). Where some
+ * ranks marked it the others give zeros.
+ * Return: 0; -EINVAL the unit is not acquired; -EPERM its data-parallel group is of others.
  */
 ZINF_API int zinf_grad_done(struct zinf *zinf, uint32_t param);
 
-/** Between these, which nest, micro-batches are accumulated alone: with ZINF_LOCAL zinf_reduce()
- * returns 0 and does nothing, so that the buffer stays this rank's, to which backward adds; with
- * ZINF_SHARDED it does what it does. So a trainer may call it after each backward with either, and
- * ends before the last one of a step; zinf_step() in between is refused with -EBUSY. With
- * ZINF_ZERO2 and ZINF_ZERO3 see zinf_options.accumulation.
- * Return: 0; -EINVAL an end without its begin. */
+/**
+ * Between these two calls micro-batches are only accumulated. Pairs nest. With
+ * ZINF_REDUCE_PER_STEP zinf_reduce() then returns 0 and does nothing: the buffer stays this rank's,
+ * and backward adds to it. With ZINF_REDUCE_PER_MICRO_BATCH zinf_reduce() works as ever. A trainer
+ * may therefore call it after each backward with either. It calls the end before the last
+ * micro-batch of a step: until then zinf_step() returns -EBUSY. With ZINF_ZERO2 and ZINF_ZERO3 see
+ * zinf_options.accumulation.
+ * Return: 0; -EINVAL an end without its begin.
+ */
 ZINF_API int zinf_no_sync_begin(struct zinf *zinf);
 ZINF_API int zinf_no_sync_end(struct zinf *zinf);
 
@@ -48,8 +51,9 @@ ZINF_API int zinf_no_sync_end(struct zinf *zinf);
  * with gradients of zeros, until every rank has called it; then all return, and may go on together
  * (the next epoch). Its options are the others', its blob stays the one that it gave last. Steps of
  * this rank are waited for before.
- * @divides_by_live: averages leave it out: a gradient is the sum over the set divided by those of
- * its ranks that have data; false: by all of them, as in every other step. Equal in all ranks.
+ * @divides_by_live: true: averages leave this rank out: the sum over a data-parallel group is
+ * divided by the number of its ranks that have data. false: by all of them, as in every other step.
+ * Equal in all ranks.
  * Return: 0; -ETIMEDOUT no rank with data has begun a step (it names them); as every other call it
  * may be made again and goes on; -EBUSY a step has begun or was not waited for, or a unit is
  * unsharded; -EINVAL divides_by_live is another one elsewhere; -EOPNOTSUPP an older daemon; what

@@ -30,9 +30,8 @@ struct zinf_step_options {
 	double max_norm; /**< clip the global gradient norm to this; 0: no clipping, no norm */
 	double unscale;  /**< gradients are multiplied by this first (1 / loss scale); 1: nothing.
 			  *   With zinf_options.scaler it must be 1 */
-	uint32_t micro_batches; /**< reductions of each unit in this step, at least 1; more
-				 *   than 1 only with ZINF_SHARDED (with ZINF_LOCAL the
-				 *   rank accumulates) */
+	uint32_t micro_batches; /**< reductions of each unit in this step: 1, or with
+				 *   ZINF_REDUCE_PER_MICRO_BATCH the micro-batches */
 	bool nesterov;
 	bool sum;            /**< sum the ranks' gradients instead of averaging them */
 	bool skip_nonfinite; /**< a step with a non-finite gradient changes nothing */
@@ -81,9 +80,9 @@ struct zinf_step_stats {
 				 *   commit_interval an earlier one */
 	int64_t update_count;   /**< as zinf_update_count() */
 	double loss_scale;      /**< of the next step; 1 without a scaler */
-	int32_t culprit;        /**< rank of a gradient that was not finite, told where a norm is
-				 *   computed; -1: none, or a sum alone is not finite */
-	int32_t culprit_unit;   /**< the first unit that is not finite; -1: none */
+	int32_t nonfinite_rank; /**< a rank with a gradient that is not finite, known where a norm
+				 *   is computed; -1: none, or only a sum is not finite */
+	int32_t nonfinite_unit; /**< the first unit that is not finite; -1: none */
 	uint32_t unused_count;  /**< with finds_unused: parameters that no rank had a gradient of,
 				 *   and that the step left alone */
 	uint32_t reserved_end;  /**< zero */

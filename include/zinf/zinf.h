@@ -76,7 +76,7 @@ extern "C" {
 #define ZINF_PARAM_NAME_BYTES 96    /**< unit and parameter names, NUL included */
 #define ZINF_DIMS_MAX         8     /**< dimensions of a parameter */
 #define ZINF_WORLD_MAX        64    /**< ranks of a job */
-#define ZINF_SETS_MAX         256   /**< sets of ranks */
+#define ZINF_DP_GROUPS_MAX    256   /**< data-parallel groups of a job */
 #define ZINF_BLOB_BYTES       65536 /**< resume blob of a rank */
 
 /** Element types. The values are part of the ABI. Parameters and gradients are floats; collectives
@@ -94,9 +94,11 @@ enum zinf_dtype {
 /** Optimizers (docs/ARITHMETIC.md has every bit of them). Lion wants a tenth of AdamW's lr. */
 enum zinf_optimizer { ZINF_ADAMW = 1, ZINF_ADAM, ZINF_SGD, ZINF_ADAGRAD, ZINF_LION };
 
-/** How micro-batches are accumulated: by each rank in its own buffer, then one reduction; or a
- * reduction per micro-batch into an fp32 accumulator of the daemon. */
-enum zinf_schedule { ZINF_LOCAL = 1, ZINF_SHARDED = 2 };
+/** How often the gradients of a step with several micro-batches are summed over the ranks. */
+enum zinf_grad_reduction {
+	ZINF_REDUCE_PER_STEP = 1, /**< once: each rank accumulates in its own gradient buffer */
+	ZINF_REDUCE_PER_MICRO_BATCH = 2 /**< each time: the daemon accumulates the sums in fp32 */
+};
 
 /** Where optimizer state or parameters live. */
 enum zinf_offload { ZINF_OFFLOAD_NONE = 0, ZINF_OFFLOAD_CPU = 1, ZINF_OFFLOAD_NVME = 2 };
@@ -154,7 +156,7 @@ struct zinf_options {
 	enum zinf_dtype param_dtype; /**< ZINF_F32, ZINF_BF16 or ZINF_F16 */
 	enum zinf_dtype grad_dtype;  /**< ZINF_F32 or param_dtype */
 	enum zinf_optimizer optimizer;
-	enum zinf_schedule schedule;
+	enum zinf_grad_reduction grad_reduction; /**< equal in all ranks */
 	enum zinf_offload offload_optimizer;
 	enum zinf_offload offload_param; /**< NVME: only units in use lie in memory, within
 				  *   param_budget_bytes; needs offload_optimizer NVME. A job may
@@ -197,8 +199,8 @@ struct zinf_options {
 	uint32_t shard_size;         /**< ZINF_ZERO1 to ZINF_ZERO3: so many ranks share a plane, and
 				      *   as many others have another copy of it: a divisor of
 				      *   world_size; 0: all ranks; ZINF_SHARD_NODE */
-	uint32_t accumulation;       /**< ZINF_LOCAL: micro-batches that this rank adds up in its
-				      *   buffer before zinf_reduce(); 0 is 1 */
+	uint32_t accumulation;       /**< ZINF_REDUCE_PER_STEP: micro-batches that this rank adds
+				      *   up in its buffer before zinf_reduce(); 0 is 1 */
 	enum zinf_dtype reduce_dtype; /**< to which gradients are rounded when they are summed over
 				       *   ranks, and their sums: ZINF_F32, or of f32 gradients any;
 				       *   0: grad_dtype */
@@ -225,7 +227,7 @@ struct zinf_options {
 	{                                                                                 \
 		.bytes = sizeof(struct zinf_options), .rank = -1, .world_size = -1,       \
 		.param_dtype = ZINF_F32, .grad_dtype = ZINF_F32, .optimizer = ZINF_ADAMW, \
-		.schedule = ZINF_LOCAL,                                                   \
+		.grad_reduction = ZINF_REDUCE_PER_STEP,                                   \
 	}
 
 /** A pending asynchronous operation (a step, one on a tensor, a collective); 0 is none. */
@@ -274,7 +276,7 @@ ZINF_API void zinf_detach(struct zinf *zinf);
  * those who left is waited for. @zinf is gone on success only. */
 ZINF_API int zinf_destroy_job(struct zinf *zinf);
 
-/** Which rank this process is (counting from 0), of how many. */
+/** The rank of this process, from 0, and the number of ranks. */
 ZINF_API int32_t zinf_rank(const struct zinf *zinf);
 ZINF_API int32_t zinf_world_size(const struct zinf *zinf);
 
@@ -287,28 +289,28 @@ ZINF_API int zinf_event_fd(const struct zinf *zinf);
 /* ---- the model ---- */
 
 /**
- * Begins a set: the ranks that train the units added from now on, until the next call. A gradient
- * of these units comes from them alone, and is averaged over them alone: the data-parallel group of
- * one part of a tensor- or pipeline-parallel model. Without a call every unit is of all ranks; the
- * first one comes before the first unit. Every rank names all sets and units alike, also those that
- * it is not in: of these it may unshard parameters, and has no gradient. Norm and clipping go over
- * all units, each counted once. Sets are not the stored job's: another start may have others.
- * @name: again with the same ranks: that set goes on. @ranks: (@rank_count,) in any order; NULL
- * with 0: all. Sets may overlap. @ret_set: its number, counting from 0. Before zinf_materialize().
- * Return: 0; -EINVAL no ranks, one that the world does not have or that is named twice, another
- * set of that name; -E2BIG there are ZINF_SETS_MAX; -EOPNOTSUPP an older daemon. Of a shard_size
- * that does not divide a larger set zinf_materialize() tells.
+ * Begins a data-parallel group: only its ranks train the units that are added next, until another
+ * call. They alone have gradients of these units, and averages are over them. One group serves each
+ * part of a tensor- or pipeline-parallel model. Without a call all ranks train every unit; the
+ * first call comes before the first unit. Every rank makes the same calls, also for groups that it
+ * is not in: there it may unshard parameters, and has no gradient. Norm and clipping cover all
+ * units, each once. Groups may overlap, and the next start of a job may have others.
+ * @name: a known name with the same ranks continues that group. @ranks: (@rank_count,) in any
+ * order; NULL with 0: all. @ret_group: its number, from 0. Before zinf_materialize(), which refuses
+ * a shard_size that does not divide a larger group.
+ * Return: 0; -EINVAL no ranks, a rank that does not exist or is named twice, or a known name with
+ * other ranks; -E2BIG there are ZINF_DP_GROUPS_MAX; -EOPNOTSUPP an older daemon.
  */
-ZINF_API int zinf_set_add(struct zinf *zinf, const char *name, const uint32_t *ranks,
-                          uint32_t rank_count, uint32_t *ret_set);
+ZINF_API int zinf_dp_group_add(struct zinf *zinf, const char *name, const uint32_t *ranks,
+                               uint32_t rank_count, uint32_t *ret_group);
 
 /** Begins a unit: the parameters that are gathered, freed and reduced together (one module).
  * @name: unique in the job. @ret_unit: its index, counting from 0. Before zinf_materialize(). */
 ZINF_API int zinf_unit_add(struct zinf *zinf, const char *name, uint32_t *ret_unit);
 
 /** Adds a parameter to the newest unit. @shape: (@dim_count,) elements per dimension, row-major,
- * each at least 1; dim_count 0 is a scalar. @name: unique in the job, or the materialize of a new
- * one names both places with -EINVAL. @ret_param: its index in the job, counting from 0. */
+ * each at least 1; dim_count 0 is a scalar. @name: unique in the job (else zinf_materialize() fails
+ * with -EINVAL). @ret_param: its index in the job, from 0. */
 ZINF_API int zinf_param_add(struct zinf *zinf, const char *name, uint32_t dim_count,
                             const uint64_t *shape, uint32_t *ret_param);
 
@@ -374,7 +376,8 @@ ZINF_API int zinf_loss_scale(struct zinf *zinf, double *ret_scale);
 ZINF_API const void *zinf_param_data(const struct zinf *zinf, uint32_t param);
 
 /** Address of this rank's gradient of a parameter (grad_dtype). Writable between
- * zinf_grad_acquire() and zinf_reduce() of its unit. NULL: none, no such, or of a set of others. */
+ * zinf_grad_acquire() and zinf_reduce() of its unit. NULL: none, no such, or of a
+ * data-parallel group of others. */
 ZINF_API void *zinf_grad_data(const struct zinf *zinf, uint32_t param);
 
 /**
@@ -387,12 +390,11 @@ ZINF_API void *zinf_grad_data(const struct zinf *zinf, uint32_t param);
 ZINF_API int zinf_param_write_begin(struct zinf *zinf, uint32_t unit);
 
 /**
- * Collective over all ranks, unit by unit: the values of rank @root (which called write_begin)
- * become the unit's parameters; optimizer state of the unit is reset to zero. Other ranks pass the
- * same root, which is of the unit's set, and may or may not have begun a write. They count as
- * committed from zinf_commit() on. With parameters on NVMe they are written to the store at once,
- * and a step may begin only after zinf_commit(); -EBUSY names a rank that has the unit unsharded;
- * -ENOSPC, or the group breaks with -EIO, when the store has no room or fails.
+ * Collective over all ranks, unit by unit: the values of rank @root, which called write_begin,
+ * become the unit's parameters. The unit's optimizer state becomes zero. All ranks pass the same
+ * root, a rank of the unit's data-parallel group. zinf_commit() commits the values. With parameters
+ * on NVMe they are written to the store at once, and a step may begin only after zinf_commit().
+ * Return: 0; -EBUSY naming a rank that has the unit unsharded; -ENOSPC, -EIO of the store.
  */
 ZINF_API int zinf_param_write_end(struct zinf *zinf, uint32_t unit, int32_t root);
 
@@ -413,7 +415,7 @@ ZINF_API int zinf_blob_get(struct zinf *zinf, void *buffer, size_t capacity, siz
 
 /** Waits until the unit's parameters are present and at the current step, and pins them. Nests.
  * -EBUSY: this step promised update_early and the unit's last gradient was handed over, or the unit
- * is of a set that this rank is not in; it is there again after zinf_step(). With parameters on
+ * is in a data-parallel group of others; it is there again after zinf_step(). With parameters on
  * NVMe: -ENOSPC when param_budget_bytes can never hold what ranks have unsharded and wait for
  * (figures in the text; nobody waits for ever); -EBADMSG, -EIO and the like when they are damaged
  * or cannot be read: the text says where, and the call may be made again. */
@@ -426,16 +428,17 @@ ZINF_API int zinf_reshard(struct zinf *zinf, uint32_t unit);
 ZINF_API int zinf_prefetch(struct zinf *zinf, uint32_t unit);
 
 /** Waits until the unit's gradient buffer belongs to this rank again; what is in it is not defined.
- * -EPERM: the unit is of a set that this rank is not in, or frozen whole; so zinf_reduce().
+ * -EPERM, also of zinf_reduce(): this rank is not in the unit's data-parallel group, or all its
+ * parameters are frozen.
  * -EDEADLK (ZINF_ZERO2, ZINF_ZERO3): there is no room for it, nor will there be, since every rank
  * waits; the text names what each of them holds. */
 ZINF_API int zinf_grad_acquire(struct zinf *zinf, uint32_t unit);
 
 /** Hands the unit's gradient to the reduction; the buffer belongs to the daemon until the next
  * zinf_grad_acquire(). Does not wait. With update_early the last one of a step declares this rank's
- * uses of the unit's parameters over, but for the one that zinf_reshard() ends. Once per
- * micro-batch with ZINF_SHARDED, once per step with ZINF_LOCAL. -EALREADY when it was handed over
- * before; -EINVAL when it was not acquired, or outside zinf_step_begin() … zinf_step(); -ENODATA
+ * uses of the unit's parameters over, but for the one that zinf_reshard() ends. Once per step, or
+ * with ZINF_REDUCE_PER_MICRO_BATCH per micro-batch. -EALREADY when it was handed over before;
+ * -EINVAL when it was not acquired, or outside zinf_step_begin() … zinf_step(); -ENODATA
  * parameters without a gradient, see zinf_grad_done(); it may be called again. */
 ZINF_API int zinf_reduce(struct zinf *zinf, uint32_t unit);
 
@@ -444,7 +447,7 @@ ZINF_API int zinf_reduce(struct zinf *zinf, uint32_t unit);
 ZINF_API int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *options);
 
 /**
- * Ends this rank's part of a step: every unit of its sets was reduced, and none is unsharded. The
+ * Ends this rank's part of a step: every unit of its groups was reduced, and none is unsharded. The
  * ticket completes when the step is committed (with commit_interval: written, as far as it is);
  * unshards of the next forward do not wait for it.
  * @blob: (@blob_bytes,) bytes, at most ZINF_BLOB_BYTES: whatever lets this rank go on from here

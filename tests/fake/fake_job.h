@@ -35,19 +35,19 @@ static inline struct zinf_options fake_job_options(const struct fake_daemon *fak
 }
 
 static inline struct fake_job fake_job_attach_with(const struct fake_daemon_options *daemon,
-                                                   enum zinf_schedule schedule)
+                                                   enum zinf_grad_reduction schedule)
 {
 	struct fake_job job = { .fake = fake_daemon_start(daemon) };
 	struct zinf_options options = fake_job_options(job.fake);
 
-	options.schedule = schedule;
+	options.grad_reduction = schedule;
 	cr_assert_eq(zinf_attach(&options, &job.zinf), 0, "%s", zinf_attach_error());
 	return job;
 }
 
 static inline struct fake_job fake_job_attach(const struct fake_daemon_options *daemon)
 {
-	return fake_job_attach_with(daemon, ZINF_LOCAL);
+	return fake_job_attach_with(daemon, ZINF_REDUCE_PER_STEP);
 }
 
 /* How long the calls from here on wait: little for the one that is to wait in vain, and for it

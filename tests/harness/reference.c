@@ -110,7 +110,7 @@ static float reduce_element(const struct training *training, const uint32_t seed
 		for (uint32_t rank = 0; rank < world; rank++) {
 			float gradient = rank_gradient(training, seeds[micro][rank], index, value,
 			                               is_infinite && rank == world - 1);
-			bool is_local = settings->options.schedule == ZINF_LOCAL;
+			bool is_local = settings->options.grad_reduction == ZINF_REDUCE_PER_STEP;
 
 			if (!uses[micro][rank]) {
 				if (!is_local)
@@ -122,14 +122,14 @@ static float reduce_element(const struct training *training, const uint32_t seed
 			leaves[rank] = gradient;
 			is_written[rank] = true;
 		}
-		if (settings->options.schedule == ZINF_LOCAL)
+		if (settings->options.grad_reduction == ZINF_REDUCE_PER_STEP)
 			continue;
 		for (uint32_t rank = 0; rank < world; rank++)
 			leaves[rank] = round_sum(training, leaves[rank]);
 		TREE(leaves, world);
 		total = micro ? total + leaves[0] : leaves[0];
 	}
-	if (settings->options.schedule == ZINF_LOCAL) {
+	if (settings->options.grad_reduction == ZINF_REDUCE_PER_STEP) {
 		for (uint32_t rank = 0; rank < world; rank++)
 			leaves[rank] = round_sum(training, leaves[rank]);
 		TREE(leaves, world);

@@ -220,8 +220,8 @@ static void backward_param(struct trainer *trainer, uint32_t param, uint32_t mic
 	const void *data = zinf_param_data(trainer->zinf, param);
 	void *gradient = zinf_grad_data(trainer->zinf, param);
 	uint32_t seed = trainer_seed(trainer->random, micro, param);
-	bool is_added =
-		settings->options.schedule == ZINF_LOCAL && uses_before(trainer, param, micro);
+	bool is_added = settings->options.grad_reduction == ZINF_REDUCE_PER_STEP &&
+	                uses_before(trainer, param, micro);
 	bool is_infinite = (uint64_t)trainer->step == settings->infinite_step && !param &&
 	                   settings->infinite_step &&
 	                   trainer->rank + 1 == (uint32_t)settings->options.world_size;
@@ -290,7 +290,8 @@ static int backward(struct trainer *trainer, uint32_t micro)
 	const struct trainer_settings *settings = trainer->settings;
 	bool is_last = micro + 1 == settings->accumulate;
 	/* Who says what is not handed over yet may call it after each. */
-	bool is_handed = is_last || settings->options.schedule == ZINF_SHARDED ||
+	bool is_handed = is_last ||
+	                 settings->options.grad_reduction == ZINF_REDUCE_PER_MICRO_BATCH ||
 	                 settings->no_sync_mask >> micro & 1;
 
 	for (uint32_t unit = settings->model->unit_count; unit-- > 0;) {
@@ -299,7 +300,8 @@ static int backward(struct trainer *trainer, uint32_t micro)
 		TRY(trainer, zinf_unshard(trainer->zinf, unit));
 		if (is_last && unit + 1 == settings->model->unit_count)
 			at(trainer, TRAINER_UNSHARDED);
-		if (!micro || settings->options.schedule == ZINF_SHARDED || settings->no_sync_mask)
+		if (!micro || settings->options.grad_reduction == ZINF_REDUCE_PER_MICRO_BATCH ||
+		    settings->no_sync_mask)
 			TRY(trainer, zinf_grad_acquire(trainer->zinf, unit));
 		if (is_last && unit + 1 == settings->model->unit_count)
 			at(trainer, TRAINER_ACQUIRED);
@@ -351,8 +353,9 @@ int trainer_step(struct trainer *trainer)
 	struct zinf_step_options options = settings->step;
 	struct trainer_blob blob = { (uint64_t)trainer->step + 1, trainer->rank, 0 };
 
-	options.micro_batches =
-		settings->options.schedule == ZINF_SHARDED ? settings->accumulate : 1;
+	options.micro_batches = settings->options.grad_reduction == ZINF_REDUCE_PER_MICRO_BATCH
+	                                ? settings->accumulate
+	                                : 1;
 	if (settings->is_eager && forward(trainer))
 		return trainer->report->result;
 	if (await(trainer))

@@ -149,7 +149,7 @@ far_budget=68K
 # has_budget STRATEGY PLACE SCHEDULE DTYPE: with this many micro-batches, summed so
 has_budget() {
 	[[ "$1" = zero[23] || "$1" = hybrid ]] && [[ "$2" = nvme* && "$4" != f32 ]] &&
-		[ "$3" = sharded -o $micros -eq 1 ] && [ "$reduce" != f32 ]
+		[ "$3" = per_micro_batch -o $micros -eq 1 ] && [ "$reduce" != f32 ]
 }
 
 # far_row NODES STRATEGY PLACE RANKS SCHEDULE DTYPE END [BUDGET]: of gradients, where it can be
@@ -261,7 +261,7 @@ far_sums_row() {
 	# Summed in their own type: every fourth row is not.
 	[ $(((rows + seed) % 4)) -ne 3 ] || rows=$((rows + 1))
 	read -r ranks nodes <<<"${far_counts[2 + seed % 5]}"
-	far_row "$nodes" "${far_strategies[2 + seed % 3]}" "nvme cpu" "$ranks" sharded \
+	far_row "$nodes" "${far_strategies[2 + seed % 3]}" "nvme cpu" "$ranks" per_micro_batch \
 		"${dtypes[1 + seed % 2]}" "${far_ends[seed * 5 % 8]}" $far_budget
 	[ ${#budget[@]} -gt 0 ] || fail "no sums were on the stores"
 }

@@ -60,7 +60,7 @@ static inline uint64_t bytes_of(const json_t *object, const char *plane, const c
 
 static inline void compare_planes(const json_t *estimate, const json_t *job)
 {
-	static const char *const planes[] = { "param", "grad",    "accum",
+	static const char *const planes[] = { "param", "grad",    "reduced_grad",
 		                              "state", "staging", "collectives" };
 	static const char *const tiers[] = { "cpu_bytes", "nvme_bytes" };
 
@@ -91,6 +91,6 @@ static inline uint64_t copy_bytes(const json_t *job)
 	json_t *rank;
 
 	json_array_foreach(json_object_get(job, "ranks"), index, rank) bytes +=
-		(uint64_t)json_integer_value(json_object_get(rank, "copy_bytes"));
+		(uint64_t)json_integer_value(json_object_get(rank, "write_buffer_bytes"));
 	return bytes;
 }

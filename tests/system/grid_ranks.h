@@ -38,8 +38,9 @@ static inline int add(struct coll_rank *self, const char *set, uint32_t first, u
 	bool is_all = first == second;
 	uint32_t number, param;
 
-	coll_must(self, 0,
-	          zinf_set_add(self->zinf, set, is_all ? NULL : ranks, is_all ? 0 : 2, &number));
+	coll_must(
+		self, 0,
+		zinf_dp_group_add(self->zinf, set, is_all ? NULL : ranks, is_all ? 0 : 2, &number));
 	coll_must(self, 0, zinf_unit_add(self->zinf, unit, ret_unit));
 	coll_must(self, 0,
 	          zinf_param_add(self->zinf, unit, 2, (uint64_t[]){ rows, columns }, &param));

@@ -77,8 +77,8 @@ Test(badinput, a_setting_that_differs_between_ranks_is_named)
 	options.optimizer = ZINF_SGD;
 	expect_refused(&options, -EINVAL, "optimizer is sgd, but adamw");
 	options = options_of(1, 2);
-	options.schedule = ZINF_SHARDED;
-	expect_refused(&options, -EINVAL, "schedule is sharded, but local");
+	options.grad_reduction = ZINF_REDUCE_PER_MICRO_BATCH;
+	expect_refused(&options, -EINVAL, "grad_reduction is per_micro_batch, but per_step");
 	options = options_of(1, 2);
 	options.staging_bytes = 1 << 20;
 	expect_refused(&options, -EINVAL, "staging_bytes is 1 MiB");

@@ -166,7 +166,7 @@ static void make_job(enum job job, struct zinf *zinf[2])
 		if (job == ADAGRAD)
 			options.optimizer = ZINF_ADAGRAD;
 		if (job == SHARDED)
-			options.schedule = ZINF_SHARDED;
+			options.grad_reduction = ZINF_REDUCE_PER_MICRO_BATCH;
 		if (job == GROUPED)
 			options.group_count = 2;
 		zinf[rank] = attach(&options);

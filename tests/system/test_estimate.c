@@ -93,7 +93,8 @@ static void compare_estimate(const json_t *job, const char *source, const char *
 	cr_expect_eq(json_integer_value(json_object_get(estimate, "elements")),
 	             json_integer_value(json_object_get(job, "elements")), "%s", line);
 	compare_planes(estimate, job);
-	compare("copies", (uint64_t)json_integer_value(json_object_get(estimate, "copy_bytes")),
+	compare("copies",
+	        (uint64_t)json_integer_value(json_object_get(estimate, "write_buffer_bytes")),
 	        copy_bytes(job));
 	cr_expect(json_equal(json_object_get(estimate, "logical"), json_object_get(job, "logical")),
 	          "%s", line);
@@ -151,10 +152,12 @@ Test(estimate, of_state_in_memory_is_what_is_held)
 
 Test(estimate, of_state_on_nvme_with_a_resident_share_is_what_is_held)
 {
-	const char *planned = "--schedule sharded --optimizer lion --offload-optimizer nvme "
-			      "--resident 5M --staging 8M";
+	const char *planned =
+		"--grad-reduction per_micro_batch --optimizer lion --offload-optimizer nvme "
+		"--resident 5M --staging 8M";
 
-	check_setting("--bf16 --schedule sharded --optimizer lion --resident 5M --staging 8M",
+	check_setting("--bf16 --grad-reduction per_micro_batch --optimizer lion --resident 5M "
+	              "--staging 8M",
 	              planned, "--offload-optimizer nvme --resident 5M --staging 8M", "bfloat16");
 }
 
@@ -190,7 +193,7 @@ Test(estimate, of_sums_of_a_type_of_their_own_is_what_is_held)
 
 	compare_estimate(job, write_config_of("bfloat16"),
 	                 "--reduce-dtype f32 --offload-optimizer nvme");
-	cr_expect_gt(bytes_of(job, "accum", "cpu_bytes"), 0);
+	cr_expect_gt(bytes_of(job, "reduced_grad", "cpu_bytes"), 0);
 	json_decref(job);
 	end_gpt(pid);
 }

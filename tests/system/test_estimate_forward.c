@@ -73,7 +73,8 @@ static void check_forward(const char *job, enum zinf_offload param, const char *
 	compare_planes(estimate, held);
 	if (!load)
 		compare("copies",
-		        (uint64_t)json_integer_value(json_object_get(estimate, "copy_bytes")),
+		        (uint64_t)json_integer_value(
+				json_object_get(estimate, "write_buffer_bytes")),
 		        copy_bytes(held));
 	for (size_t i = 0; i < 2; i++) {
 		cr_expect_eq(bytes_of(held, "grad", i ? "cpu_bytes" : "nvme_bytes"), 0);

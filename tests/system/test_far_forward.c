@@ -132,7 +132,7 @@ static uint64_t bytes_of(const json_t *object, const char *plane, const char *ti
 /* Of the first node, which what estimates say is of. */
 static void compare_with_estimate(void)
 {
-	static const char *const planes[] = { "param", "grad",    "accum",
+	static const char *const planes[] = { "param", "grad",    "reduced_grad",
 		                              "state", "staging", "collectives" };
 	static const char *const offloads[] = { "none", "cpu", "nvme" };
 	char line[300];

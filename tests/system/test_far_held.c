@@ -151,7 +151,7 @@ static bool are_held(const json_t *job, const struct zi_plan *plan)
 	} planes[] = {
 		{ "param", plan->param_cpu_bytes, plan->param_nvme_bytes },
 		{ "grad", plan->grad_cpu_bytes, 0 },
-		{ "accum", plan->accum_cpu_bytes, 0 },
+		{ "reduced_grad", plan->accum_cpu_bytes, 0 },
 		{ "state", plan->state_cpu_bytes, plan->state_nvme_bytes },
 		{ "staging", plan->staging_cpu_bytes, 0 },
 		{ "collectives", plan->coll_cpu_bytes, 0 },
@@ -183,7 +183,8 @@ static bool are_logical(const json_t *job, const struct formula *formula)
 		if (number(rank, "param") != bytes.param || number(rank, "grad") != bytes.grad ||
 		    number(rank, "param_live") != bytes.param_live ||
 		    number(rank, "grad_buckets") != bytes.grad_buckets ||
-		    number(rank, "accum") != bytes.accum || number(rank, "state") != bytes.state) {
+		    number(rank, "reduced_grad") != bytes.accum ||
+		    number(rank, "state") != bytes.state) {
 			(void)snprintf(words, sizeof(words), "logical bytes of rank %u", i);
 			return false;
 		}
@@ -230,7 +231,7 @@ static bool estimate_is_right(void)
 	char line[600], shard[40] = "", budget[40] = "";
 	json_t *estimate, *jobs;
 	bool is_right = true;
-	static const char *const planes[] = { "param", "grad", "accum", "state", "staging" };
+	static const char *const planes[] = { "param", "grad", "reduced_grad", "state", "staging" };
 
 	if (scene.run->shard_size)
 		(void)snprintf(shard, sizeof(shard), " --shard-size %u", scene.run->shard_size);

@@ -54,7 +54,7 @@ Test(gpt, every_strategy_gives_the_same_bits_and_a_job_moves_between_them)
 	gpt_run(0, "zinf-gpt",
 	        TINY "--ranks 4 --job hybrid --strategy hybrid_shard --shard-size 2 "
 	             "--steps 4 --dump hybrid.dump");
-	system_expect_text(words, "strategy zero3, schedule local");
+	system_expect_text(words, "strategy hybrid_shard, gradients reduced per step");
 	gpt_expect_equal_dumps("plain.dump", "hybrid.dump");
 	gpt_run(0, "zinf-gpt", TINY "--ranks 4 --job moved --strategy no_shard --steps 1");
 	gpt_run(0, "zinf-gpt", TINY "--ranks 4 --job moved --strategy zero1 --steps 2");
@@ -95,7 +95,7 @@ Test(gpt, groups_of_parameters_give_the_bits_of_the_reference)
 	gpt_expect_equal_dumps("two.dump", "buckets.dump");
 	gpt_run(0, "zinf-gpt",
 	        TINY "--ranks 2 --steps 2 --weight-decay 0.5 --weight-decay-groups --clip 0 "
-	             "--schedule sharded --job again");
+	             "--grad-reduction per_micro_batch --job again");
 	/* A job may go on without them. */
 	gpt_run(0, "zinf-gpt", TINY "--ranks 2 --steps 3 --job again");
 	system_expect_text(words, "resumed at step 2");
@@ -106,7 +106,7 @@ Test(gpt, replicas_in_threads_give_the_same_bits)
 	gpt_run(0, "zinf-gpt", TINY "--reference --ranks 3 --steps 4 --dump plain.dump");
 	gpt_run(0, "zinf-gpt",
 	        TINY "--ranks 3 --job threads --strategy dp --steps 4 --dump dp.dump");
-	system_expect_text(words, "strategy dp, schedule local");
+	system_expect_text(words, "strategy dp, gradients reduced per step");
 	gpt_expect_equal_dumps("plain.dump", "dp.dump");
 	gpt_run(0, "zinf-gpt",
 	        TINY "--ranks 3 --job killed --strategy dp --steps 4 --restarts 1 "

@@ -66,7 +66,7 @@ Test(activations, every_way_ends_in_the_bits_of_keep)
 
 Test(activations, also_in_bf16_with_a_reduction_per_micro_batch)
 {
-	expect_same_bits("--ranks 3 --bf16 --schedule sharded");
+	expect_same_bits("--ranks 3 --bf16 --grad-reduction per_micro_batch");
 }
 
 /* Without clipping units are updated during backward: what is computed again comes before that. */

@@ -89,7 +89,7 @@ Test(gpt_deepspeed, mics_divides_over_groups_of_ranks)
 	              "--offload-param nvme --job flags --dump flags.dump");
 	gpt_expect_equal_dumps("flags.dump", "mics.dump");
 	gpt_run(0, "zctl", "jobs mics");
-	system_expect_text(words, "strategy zero3, shared by 2 ranks each");
+	system_expect_text(words, "strategy hybrid, shards over 2 ranks");
 }
 
 Test(gpt_deepspeed, a_launchers_ranks_say_it_once)

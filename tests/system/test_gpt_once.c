@@ -47,7 +47,8 @@ Test(once, ranks_without_text_leave_the_bits_of_the_reference)
 	expect_same_bits("--ranks 5 --bf16 --strategy zero2 --clip 0");
 	expect_same_bits("--ranks 3");
 	system_expect_text(words, "step     7/7");
-	expect_same_bits("--ranks 2 --grad-accum 2 --schedule sharded --offload-param nvme");
+	expect_same_bits(
+		"--ranks 2 --grad-accum 2 --grad-reduction per_micro_batch --offload-param nvme");
 	expect_same_bits("--ranks 4 --strategy dp --no-sync --grad-accum 2");
 	/* More ranks than batches. */
 	expect_same_bits("--ranks 3 --batch-size 8");

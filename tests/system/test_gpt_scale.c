@@ -48,7 +48,7 @@ static unsigned read_curve(void)
 Test(gpt_scale, the_scale_falls_and_grows_as_the_reference_has_it)
 {
 	static const char *const kinds[] = { "", "--loss-scaler torch ", "--loss-scaler apex ",
-		                             "--schedule sharded --grad-accum 2 ",
+		                             "--grad-reduction per_micro_batch --grad-accum 2 ",
 		                             "--strategy zero2 " };
 
 	for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {

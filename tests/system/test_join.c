@@ -14,7 +14,7 @@
 struct course {
 	uint32_t batches[WORLD];
 	bool divides_by_live;
-	enum zinf_schedule schedule;
+	enum zinf_grad_reduction schedule;
 	enum zinf_offload offload;
 	float expected[UNITS][WIDTH];
 };
@@ -33,7 +33,7 @@ static float grad_at(uint32_t rank, uint32_t batch, uint32_t micro, uint32_t uni
 
 static uint32_t micro_batches(void)
 {
-	return course.schedule == ZINF_SHARDED ? 2 : 1;
+	return course.schedule == ZINF_REDUCE_PER_MICRO_BATCH ? 2 : 1;
 }
 
 static void plain_step(uint32_t batch, uint64_t live)
@@ -82,7 +82,7 @@ static int attach(struct coll_rank *self)
 	options.world_size = (int32_t)self->world;
 	options.timeout_ms = self->scene->timeout_ms;
 	options.optimizer = ZINF_SGD;
-	options.schedule = course.schedule;
+	options.grad_reduction = course.schedule;
 	options.offload_optimizer = course.offload;
 	options.strategy = course.offload ? ZINF_ZERO3 : ZINF_DDP; /* Gradients in buckets, too. */
 	if (zinf_attach(&options, &self->zinf)) {
@@ -212,7 +212,8 @@ static void train(bool divides_by_live, const uint32_t batches[WORLD])
 	for (uint32_t i = 0; i < 4; i++) {
 		course =
 			(struct course){ .divides_by_live = divides_by_live,
-			                 .schedule = i % 2 ? ZINF_SHARDED : ZINF_LOCAL,
+			                 .schedule = i % 2 ? ZINF_REDUCE_PER_MICRO_BATCH
+			                                   : ZINF_REDUCE_PER_STEP,
 			                 .offload = i / 2 ? ZINF_OFFLOAD_NVME : ZINF_OFFLOAD_NONE };
 		memcpy(course.batches, batches, sizeof(course.batches));
 		plain_run();
@@ -256,7 +257,7 @@ Test(join, one_that_is_killed_ends_it_for_all)
 {
 	struct coll_scene scene;
 
-	course = (struct course){ .schedule = ZINF_LOCAL };
+	course = (struct course){ .schedule = ZINF_REDUCE_PER_STEP };
 	coll_open_scene(&scene);
 	start_ranks(&scene, killed_body);
 	coll_hear(&scene, WORLD);

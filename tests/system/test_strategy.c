@@ -112,7 +112,7 @@ static void expect_table(const json_t *job, uint32_t strategy, uint32_t world, u
 		cr_expect_eq(count_of(rank, "grad_buckets"),
 		             is_zero2 ? 2 * least(2 * longest, rest) : 0);
 		cr_expect_eq(count_of(rank, "state"), 10 * (is_zero1 ? mine : all));
-		cr_expect_eq(count_of(rank, "accum"), 0);
+		cr_expect_eq(count_of(rank, "reduced_grad"), 0);
 	}
 }
 

@@ -21,7 +21,7 @@ struct training_case {
 	uint32_t world;
 	enum zinf_dtype param_dtype, grad_dtype;
 	enum zinf_optimizer optimizer;
-	enum zinf_schedule schedule;
+	enum zinf_grad_reduction schedule;
 	uint32_t accumulate;
 	double max_norm;
 	bool is_eager, is_sum, is_nesterov;
@@ -31,17 +31,22 @@ struct training_case {
 /* Each value of each setting, and the pairs that meet in the code: schedule × accumulation, clip ×
  * one pass or two, optimizer × element type. */
 static const struct training_case cases[] = {
-	{ 1, ZINF_F32, ZINF_F32, ZINF_ADAMW, ZINF_LOCAL, 1, 0, false, false, false, 0 },
-	{ 2, ZINF_F32, ZINF_F32, ZINF_ADAMW, ZINF_LOCAL, 2, 1.0, false, false, false, 0 },
-	{ 2, ZINF_BF16, ZINF_BF16, ZINF_ADAMW, ZINF_LOCAL, 1, 0, false, false, false, 0 },
-	{ 4, ZINF_BF16, ZINF_BF16, ZINF_ADAMW, ZINF_SHARDED, 2, 0.5, false, false, false, 0 },
-	{ 3, ZINF_BF16, ZINF_F32, ZINF_ADAM, ZINF_SHARDED, 1, 0, false, false, false, 0 },
-	{ 2, ZINF_F32, ZINF_F32, ZINF_SGD, ZINF_SHARDED, 3, 0, false, false, true, 0 },
-	{ 2, ZINF_BF16, ZINF_BF16, ZINF_SGD, ZINF_LOCAL, 2, 2.0, false, true, false, 0 },
-	{ 2, ZINF_BF16, ZINF_BF16, ZINF_ADAMW, ZINF_LOCAL, 1, 0, true, false, false, 0 },
-	{ 4, ZINF_F32, ZINF_F32, ZINF_ADAM, ZINF_LOCAL, 1, 1.0, true, false, false, 0 },
-	{ 2, ZINF_BF16, ZINF_BF16, ZINF_ADAMW, ZINF_LOCAL, 1, 1.0, false, false, false, 2 },
-	{ 2, ZINF_F32, ZINF_F32, ZINF_SGD, ZINF_SHARDED, 1, 0, false, false, false, 1 },
+	{ 1, ZINF_F32, ZINF_F32, ZINF_ADAMW, ZINF_REDUCE_PER_STEP, 1, 0, false, false, false, 0 },
+	{ 2, ZINF_F32, ZINF_F32, ZINF_ADAMW, ZINF_REDUCE_PER_STEP, 2, 1.0, false, false, false, 0 },
+	{ 2, ZINF_BF16, ZINF_BF16, ZINF_ADAMW, ZINF_REDUCE_PER_STEP, 1, 0, false, false, false, 0 },
+	{ 4, ZINF_BF16, ZINF_BF16, ZINF_ADAMW, ZINF_REDUCE_PER_MICRO_BATCH, 2, 0.5, false, false,
+	  false, 0 },
+	{ 3, ZINF_BF16, ZINF_F32, ZINF_ADAM, ZINF_REDUCE_PER_MICRO_BATCH, 1, 0, false, false, false,
+	  0 },
+	{ 2, ZINF_F32, ZINF_F32, ZINF_SGD, ZINF_REDUCE_PER_MICRO_BATCH, 3, 0, false, false, true,
+	  0 },
+	{ 2, ZINF_BF16, ZINF_BF16, ZINF_SGD, ZINF_REDUCE_PER_STEP, 2, 2.0, false, true, false, 0 },
+	{ 2, ZINF_BF16, ZINF_BF16, ZINF_ADAMW, ZINF_REDUCE_PER_STEP, 1, 0, true, false, false, 0 },
+	{ 4, ZINF_F32, ZINF_F32, ZINF_ADAM, ZINF_REDUCE_PER_STEP, 1, 1.0, true, false, false, 0 },
+	{ 2, ZINF_BF16, ZINF_BF16, ZINF_ADAMW, ZINF_REDUCE_PER_STEP, 1, 1.0, false, false, false,
+	  2 },
+	{ 2, ZINF_F32, ZINF_F32, ZINF_SGD, ZINF_REDUCE_PER_MICRO_BATCH, 1, 0, false, false, false,
+	  1 },
 };
 
 /* Where the state lies: memory, disk, disk with a resident share (one subgroup), and disk with
@@ -69,7 +74,7 @@ static struct trainer_settings settings_of(const struct harness *harness,
 	settings.options.param_dtype = one->param_dtype;
 	settings.options.grad_dtype = one->grad_dtype;
 	settings.options.optimizer = one->optimizer;
-	settings.options.schedule = one->schedule;
+	settings.options.grad_reduction = one->schedule;
 	settings.accumulate = one->accumulate;
 	settings.steps = 4;
 	settings.is_eager = one->is_eager;

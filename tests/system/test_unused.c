@@ -71,7 +71,9 @@ Test(unused, every_strategy_and_schedule_leaves_alone_what_nobody_used)
 				struct trainer_settings settings = settings_of(job, 1 + row % 3);
 
 				settings.options.strategy = strategy;
-				settings.options.schedule = sharded ? ZINF_SHARDED : ZINF_LOCAL;
+				settings.options.grad_reduction =
+					sharded ? ZINF_REDUCE_PER_MICRO_BATCH
+						: ZINF_REDUCE_PER_STEP;
 				settings.options.param_dtype = settings.options.grad_dtype =
 					dtypes[(row + strategy) % 3];
 				settings.accumulate = 1 + row % 3;
@@ -116,7 +118,9 @@ Test(unused, micro_batches_without_sync_are_those_of_a_step)
 				settings.is_sparse = settings.options.finds_unused = row % 2;
 				settings.accumulate = micros;
 				settings.options.strategy = strategy;
-				settings.options.schedule = sharded ? ZINF_SHARDED : ZINF_LOCAL;
+				settings.options.grad_reduction =
+					sharded ? ZINF_REDUCE_PER_MICRO_BATCH
+						: ZINF_REDUCE_PER_STEP;
 				settings.options.accumulation = sharded ? 0 : micros;
 				/* All but the last one; of three ranks' sums some only. */
 				settings.no_sync_mask = row % 4 == 1 && sharded && micros == 3
@@ -382,7 +386,7 @@ Test(unused, a_unit_that_is_frozen_whole_is_left_out)
 	step_begin();
 	cr_assert_null(zinf_grad_data(zinf, frozen));
 	cr_assert_eq(zinf_grad_acquire(zinf, 0), -EPERM);
-	expect("unit 'body' is frozen whole: it has no gradient");
+	expect("all parameters of unit 'body' are frozen: it has no gradient");
 	cr_assert_eq(zinf_reduce(zinf, 0), -EPERM);
 	cr_assert_eq(zinf_grad_done(zinf, frozen), -EPERM);
 	cr_assert_eq(zinf_grad_acquire(zinf, 1), 0);

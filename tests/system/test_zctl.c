@@ -75,7 +75,8 @@ Test(zctl, tiers_tell_capacity_use_and_traffic)
 	system_expect_text(words, "nvme:disk");
 	system_expect_text(words, "256 MiB");
 	/* Traffic of memory is not counted, which is not none. */
-	system_expect_text(words, " -         -  node");
+	system_expect_text(words, "peak  share");
+	system_expect_text(words, " -        -         -  node");
 	RUN(0, "tiers", "--json");
 	json = parsed(true);
 	cr_assert_eq(json_array_size(json), 2);
@@ -103,7 +104,8 @@ Test(zctl, jobs_tell_steps_and_what_is_held)
 	system_expect_text(words, "ddp");
 	system_expect_text(words, "logical");
 	RUN(0, "jobs", "shown");
-	system_expect_text(words, "of a rank  of all ranks");
+	system_expect_text(words, "logical/rank");
+	system_expect_text(words, "\nheld: bytes that this node really uses");
 	system_expect_text(words, "step 3");
 	system_expect_text(words, "adamw");
 	system_expect_text(words, "optimizer state on NVMe, parameters in memory");
@@ -147,9 +149,23 @@ Test(zctl, jobs_tell_what_their_options_made_of_them)
 	system_expect_text(words, "optimizer state on NVMe, parameters on NVMe");
 	system_expect_text(words, "up to 1 MiB of the state stay in memory");
 	system_expect_text(words, "committed every 2 steps");
-	system_expect_text(words, "strategy zero3, shared by 1 ranks each");
+	system_expect_text(words, "strategy zero3, shards over 1 ranks");
 	system_expect_text(words, "pool of parameters: ");
 	cr_assert(neighbour_stop(&neighbour));
+}
+
+/* Each phase that the daemon may report (daemon/zero/job/job.c) is explained. */
+Test(zctl, jobs_help_explains_each_phase)
+{
+	static const char *const phases[] = { "IDLE",     "FORMING",  "READY",
+		                              "STEPPING", "UPDATING", "COMMITTING",
+		                              "BROKEN",   "DAMAGED",  "REFUSED" };
+
+	RUN(0, "jobs", "--help");
+	for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++)
+		system_expect_text(words, phases[i]);
+	system_expect_text(words, "logical     bytes that the strategy gives");
+	system_expect_text(words, "held        bytes that this node really uses");
 }
 
 Test(zctl, limits_tell_value_and_key)

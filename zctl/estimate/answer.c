@@ -23,7 +23,7 @@ static json_t *answer_held(const struct zi_plan *plan)
 	} planes[] = {
 		{ "param", plan->param_cpu_bytes, plan->param_nvme_bytes },
 		{ "grad", plan->grad_cpu_bytes, 0 },
-		{ "accum", plan->accum_cpu_bytes, 0 },
+		{ "reduced_grad", plan->accum_cpu_bytes, 0 },
 		{ "state", plan->state_cpu_bytes, plan->state_nvme_bytes },
 		{ "staging", plan->staging_cpu_bytes, 0 },
 		{ "collectives", plan->coll_cpu_bytes, 0 },
@@ -53,7 +53,7 @@ static json_t *answer_logical(const struct estimate *estimate)
 		number(rank, "param_live", bytes->param_live);
 		number(rank, "grad", bytes->grad);
 		number(rank, "grad_buckets", bytes->grad_buckets);
-		number(rank, "accum", bytes->accum);
+		number(rank, "reduced_grad", bytes->accum);
 		number(rank, "state", bytes->state);
 		(void)json_array_append_new(logical, rank);
 	}
@@ -67,7 +67,7 @@ static json_t *answer_config(const struct zi_job_config *config)
 	word(object, "param_dtype", zi_dtype_name((enum zi_dtype)config->param_dtype));
 	word(object, "grad_dtype", zi_dtype_name((enum zi_dtype)config->grad_dtype));
 	word(object, "optimizer", zi_optimizer_name((enum zi_optimizer)config->optimizer));
-	word(object, "schedule", zi_schedule_name((enum zi_schedule)config->schedule));
+	word(object, "grad_reduction", zi_schedule_name((enum zi_schedule)config->schedule));
 	word(object, "offload_optimizer",
 	     zi_offload_name((enum zi_offload)config->offload_optimizer));
 	word(object, "offload_param", zi_offload_name((enum zi_offload)config->offload_param));
@@ -101,7 +101,7 @@ static json_t *answer_model(const struct estimate_model *model)
 static void put_plan(json_t *object, const struct zi_plan *plan)
 {
 	(void)json_object_set_new(object, "held", answer_held(plan));
-	number(object, "copy_bytes", plan->copy_cpu_bytes);
+	number(object, "write_buffer_bytes", plan->copy_cpu_bytes);
 	number(object, "tensor_bytes", plan->tensor_cpu_bytes);
 	number(object, "cpu_bytes", plan->cpu_bytes);
 	number(object, "nvme_bytes", plan->param_nvme_bytes + plan->state_nvme_bytes);

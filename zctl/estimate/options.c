@@ -82,8 +82,9 @@ static const struct option table[] = {
 	       "NAME        of sums over ranks (the gradients')"),
 	CHOICE("optimizer", optimizer, 1, _ZI_OPTIMIZER_COUNT, optimizer_name,
 	       "NAME        adamw, adam, sgd, adagrad or lion (the model's, else adamw)"),
-	CHOICE("schedule", schedule, 1, _ZI_SCHEDULE_COUNT, schedule_name,
-	       "NAME        of reduction: local or sharded (the model's, else local)"),
+	CHOICE("grad-reduction", schedule, 1, _ZI_SCHEDULE_COUNT, schedule_name,
+	       "NAME        of gradients: per_step or per_micro_batch (the model's, else\n"
+	       "                            per_step)"),
 	{ .name = "deepspeed-config",
 	  .help = "FILE        DeepSpeed's JSON: types, strategy, tiers; flags go before it",
 	  .offset = AT(deepspeed),
@@ -346,7 +347,7 @@ int estimate_options_training(const struct estimate_options *options,
 		named.shard_size == ZINF_SHARD_NODE ? plan->local_ranks : named.shard_size;
 	if (options->shard_size)
 		training.shard_size = options->shard_size;
-	/* With the sharded schedule a rank hands each of them over. */
+	/* Reduced per micro-batch, a rank hands each of them over. */
 	if (options->accumulation > 1 && plan->config.schedule != ZI_SCHEDULE_SHARDED)
 		training.accumulation = options->accumulation;
 	training.reduce_dtype = options->reduce_dtype;

@@ -86,8 +86,8 @@ static void print_config(const struct estimate *estimate)
 		printf("\n");
 		return;
 	}
-	printf("job: param %s, grad %s, %s, schedule %s, strategy %s, %u rank%s on each of %u "
-	       "node%s\n",
+	printf("job: param %s, grad %s, %s, grad_reduction %s, strategy %s, %u rank%s on each of "
+	       "%u node%s\n",
 	       zi_dtype_name((enum zi_dtype)config->param_dtype),
 	       zi_dtype_name((enum zi_dtype)config->grad_dtype),
 	       zi_optimizer_name((enum zi_optimizer)config->optimizer),
@@ -127,13 +127,13 @@ static void print_planes(const struct estimate *estimate, bool is_colour)
 	row(table, "cpu", has_pool ? "param (pool)" : "param", has_pool ? 0 : param_bytes,
 	    plan->param_cpu_bytes);
 	row(table, "cpu", "grad", logical->grad + logical->grad_buckets, plan->grad_cpu_bytes);
-	row(table, "cpu", "accum", logical->accum, plan->accum_cpu_bytes);
+	row(table, "cpu", "reduced_grad", logical->accum, plan->accum_cpu_bytes);
 	row(table, "cpu", is_nvme ? "state (resident)" : "state", is_nvme ? 0 : logical->state,
 	    plan->state_cpu_bytes);
 	row(table, "cpu", "staging", 0, plan->staging_cpu_bytes);
 	row(table, "cpu", "tensors", 0, plan->tensor_cpu_bytes);
 	row(table, "cpu", "collectives", 0, plan->coll_cpu_bytes);
-	row(table, "cpu", "copy of a unit", 0, plan->copy_cpu_bytes);
+	row(table, "cpu", "write buffer", 0, plan->copy_cpu_bytes);
 	row(table, "cpu", "in all", 0, plan->cpu_bytes);
 	row(table, "nvme", "param", has_pool ? param_bytes : 0, plan->param_nvme_bytes);
 	row(table, "nvme", "state", is_nvme ? logical->state : 0, plan->state_nvme_bytes);

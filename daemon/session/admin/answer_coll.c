@@ -56,7 +56,7 @@ static json_t *answer_group(const struct coll_description *group)
 	answer_put(object, "error",
 	           group->error ? json_string(zi_err_name(group->error)) : json_null());
 	answer_word(object, "reason", group->reason);
-	answer_put(object, "culprit",
+	answer_put(object, "failed_rank",
 	           group->culprit == COLL_NOBODY ? json_null() : json_integer(group->culprit));
 	return object;
 }

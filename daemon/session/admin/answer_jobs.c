@@ -26,7 +26,7 @@ static json_t *answer_held(const struct zero_job_report *report)
 	} planes[] = {
 		{ "param", report->param_cpu_bytes, report->param_nvme_bytes },
 		{ "grad", report->grad_cpu_bytes, 0 },
-		{ "accum", report->accum_cpu_bytes, 0 },
+		{ "reduced_grad", report->accum_cpu_bytes, 0 },
 		{ "state", report->state_cpu_bytes, report->state_nvme_bytes },
 		{ "staging", report->staging_cpu_bytes, 0 },
 		{ "collectives", report->coll_cpu_bytes, 0 },
@@ -57,7 +57,7 @@ static json_t *answer_logical(const struct zero_job_report *report)
 		answer_number(rank, "param_live", bytes->param_live);
 		answer_number(rank, "grad", bytes->grad);
 		answer_number(rank, "grad_buckets", bytes->grad_buckets);
-		answer_number(rank, "accum", bytes->accum);
+		answer_number(rank, "reduced_grad", bytes->accum);
 		answer_number(rank, "state", bytes->state);
 		(void)json_array_append_new(logical, rank);
 	}
@@ -71,7 +71,7 @@ static json_t *answer_config(const struct zi_job_config *config)
 	answer_word(object, "param_dtype", zi_dtype_name((enum zi_dtype)config->param_dtype));
 	answer_word(object, "grad_dtype", zi_dtype_name((enum zi_dtype)config->grad_dtype));
 	answer_word(object, "optimizer", zi_optimizer_name((enum zi_optimizer)config->optimizer));
-	answer_word(object, "schedule", zi_schedule_name((enum zi_schedule)config->schedule));
+	answer_word(object, "grad_reduction", zi_schedule_name((enum zi_schedule)config->schedule));
 	answer_word(object, "offload_optimizer",
 	            zi_offload_name((enum zi_offload)config->offload_optimizer));
 	answer_word(object, "offload_param",
@@ -142,7 +142,7 @@ static json_t *answer_step(const struct zi_step_stats *stats)
 	answer_number(object, "cpu_ns", stats->cpu_ns);
 	answer_number(object, "commit_ns", stats->commit_ns);
 	answer_put(object, "loss_scale", json_real(stats->loss_scale));
-	answer_put(object, "culprit",
+	answer_put(object, "nonfinite_rank",
 	           stats->culprit == UINT32_MAX ? json_null() : json_integer(stats->culprit));
 	return object;
 }
@@ -170,7 +170,7 @@ static json_t *answer_ranks(const struct zero_job_report *report)
 		answer_word(rank, "doing", report->ranks[i].doing ? report->ranks[i].doing : "");
 		answer_number(rank, "doing_ns", report->ranks[i].doing_ns);
 		answer_number(rank, "grad_bytes", report->ranks[i].grad_bytes);
-		answer_number(rank, "copy_bytes", report->ranks[i].copy_bytes);
+		answer_number(rank, "write_buffer_bytes", report->ranks[i].copy_bytes);
 		answer_number(rank, "tensor_bytes", report->ranks[i].tensor_bytes);
 		if (report->node_count > 1) {
 			answer_number(rank, "node", report->ranks[i].node);

@@ -165,7 +165,7 @@ static json_t *answer_record(const struct sess_export *export)
 	answer_word(answer, "param_dtype", zi_dtype_name((enum zi_dtype)config->param_dtype));
 	answer_word(answer, "grad_dtype", zi_dtype_name((enum zi_dtype)config->grad_dtype));
 	answer_word(answer, "optimizer", zi_optimizer_name((enum zi_optimizer)config->optimizer));
-	answer_word(answer, "schedule", zi_schedule_name((enum zi_schedule)config->schedule));
+	answer_word(answer, "grad_reduction", zi_schedule_name((enum zi_schedule)config->schedule));
 	for (uint32_t i = 0; i < record->unit_count; i++)
 		(void)json_array_append_new(units, json_string(record->units[i].name));
 	for (uint32_t i = 0; i < record->blob_count; i++) {

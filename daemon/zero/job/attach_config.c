@@ -98,7 +98,7 @@ int attach_compare(const struct zi_job_config *config, const struct zi_job_confi
 	if (r)
 		return err_origin(r);
 	if (config->schedule != model->schedule)
-		return err_origin(differs(text, -EINVAL, "schedule",
+		return err_origin(differs(text, -EINVAL, "grad_reduction",
 		                          zi_schedule_name((enum zi_schedule)config->schedule),
 		                          zi_schedule_name((enum zi_schedule)model->schedule),
 		                          whose));

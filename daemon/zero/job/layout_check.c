@@ -175,11 +175,13 @@ static int set_compare(const struct catalog_set *set, const char *who,
                        const struct catalog_set *model, const char *model_who, struct zi_text *text)
 {
 	if (strcmp(set->name, model->name) != 0)
-		return zi_text_error(text, -EINVAL, "%s: a set is '%.60s' where %s has '%.60s'",
-		                     who, set->name, model_who, model->name);
+		return zi_text_error(text, -EINVAL,
+		                     "%s: data-parallel group '%.60s' where %s has '%.60s'", who,
+		                     set->name, model_who, model->name);
 	if (set->members == model->members)
 		return 0;
-	return zi_text_error(text, -EINVAL, "%s: set '%.40s' is of ranks %s, %s has %s", who,
+	return zi_text_error(text, -EINVAL,
+	                     "%s: data-parallel group '%.40s' has ranks %s, %s has %s", who,
 	                     set->name, set_format(set->members).chars, model_who,
 	                     set_format(model->members).chars);
 }
@@ -197,14 +199,16 @@ int layout_compare_sets(const struct zero_layout *layout, const char *who,
 			return err_origin(r);
 	}
 	if (layout->set_count != model->set_count)
-		return err_origin(zi_text_error(text, -EINVAL, "%s: %u sets of ranks, %s has %u",
-		                                who, layout->set_count, model_who,
-		                                model->set_count));
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "%s: %u data-parallel groups, %s has %u", who,
+		                                layout->set_count, model_who, model->set_count));
 	assert(layout->unit_count == model->unit_count);
 	for (uint32_t i = 0; i < layout->unit_count && set_count; i++)
 		if (layout->units[i].member_set != model->units[i].member_set)
 			return err_origin(zi_text_error(
-				text, -EINVAL, "%s: unit '%.60s' is of set '%.40s', %s has '%.40s'",
+				text, -EINVAL,
+				"%s: unit '%.60s' is in data-parallel group '%.40s', %s has "
+				"'%.40s'",
 				who, layout->units[i].name, layout_set_at(layout, i)->name,
 				model_who, layout_set_at(model, i)->name));
 	return 0;

@@ -90,14 +90,16 @@ static int set_check(const struct zero_rank *rank, const struct zi_layout_entry 
 
 	if (strangers)
 		return err_origin(zi_text_error(
-			text, -EINVAL, "set '%.60s' is of ranks %s, the world of %u", entry->name,
-			set_format(entry->shape[0]).chars, group->world_size));
+			text, -EINVAL,
+			"data-parallel group '%.60s' has ranks %s, but the job has %u ranks",
+			entry->name, set_format(entry->shape[0]).chars, group->world_size));
 	if (!shard || count <= shard || count % shard == 0)
 		return 0;
-	return err_origin(zi_text_error(text, -EINVAL,
-	                                "set '%.60s' has %u ranks, which shard_size %u does not "
-	                                "divide: choose another one, or 0 for all of each set",
-	                                entry->name, count, shard));
+	return err_origin(
+		zi_text_error(text, -EINVAL,
+	                      "data-parallel group '%.60s' has %u ranks, which shard_size "
+	                      "%u does not divide: use a divisor, or 0 for whole groups",
+	                      entry->name, count, shard));
 }
 
 /* The units that follow are of this set: a new one, or one that was there before. */
@@ -115,20 +117,21 @@ static int set_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
 		if (layout->sets[i].members != entry->shape[0])
 			return err_origin(zi_text_error(
 				text, -EINVAL,
-				"two sets are called '%.60s': of ranks %s, and of %s", entry->name,
-				set_format(layout->sets[i].members).chars,
+				"two data-parallel groups are named '%.60s': ranks %s, and %s",
+				entry->name, set_format(layout->sets[i].members).chars,
 				set_format(entry->shape[0]).chars));
 		layout->set = i;
 		return 0;
 	}
 	if (layout->unit_count && !layout->set_count)
 		return err_origin(zi_text_error(
-			text, -EINVAL, "set '%.60s' comes after unit '%.60s', which is of none",
+			text, -EINVAL,
+			"data-parallel group '%.60s' comes after unit '%.60s', which has none",
 			entry->name, layout->units[0].name));
 	if (layout->set_count >= ZI_SETS_MAX)
-		return err_origin(zi_text_error(text, -E2BIG,
-		                                "set '%.60s' is one too many: %u are allowed",
-		                                entry->name, ZI_SETS_MAX));
+		return err_origin(zi_text_error(
+			text, -E2BIG, "data-parallel group '%.60s' is one too many: %u are allowed",
+			entry->name, ZI_SETS_MAX));
 	if (layout->set_count == layout->set_capacity) {
 		r = grow(rank, (void **)&layout->sets, &layout->set_capacity, ZI_SETS_MAX,
 		         sizeof(*layout->sets), text);

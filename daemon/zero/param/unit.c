@@ -32,9 +32,9 @@ void unit_try_unshard(struct zero_op *op)
 	    !rank->pin_counts[op->unit] && job->step.options.flags & ZI_STEP_UPDATE_EARLY &&
 	    !unit->is_frozen && step_unit_is_handed(rank, op->unit)) {
 		op_fail(op, -EBUSY,
-		        "unit '%s' may be updated already: with update_early a unit whose last "
-		        "gradient was handed over, or of a set that the rank is not in, is not "
-		        "unsharded again before step",
+		        "unit '%s' may be updated already: with update_early a rank does not "
+		        "unshard a unit again before zinf_step() once its last gradient was "
+		        "handed over, or where it is not in the unit's data-parallel group",
 		        job->layout.units[op->unit].name);
 		return;
 	}
@@ -96,12 +96,13 @@ int unit_refuse_foreign(struct zero_op *op)
 	const struct zero_job *job = op->rank->job;
 
 	if (job->units[op->unit].is_frozen)
-		return zi_text_error(&op->text, -EPERM,
-		                     "unit '%.60s' is frozen whole: it has no gradient",
-		                     job->layout.units[op->unit].name);
+		return zi_text_error(
+			&op->text, -EPERM,
+			"all parameters of unit '%.60s' are frozen: it has no gradient",
+			job->layout.units[op->unit].name);
 	return zi_text_error(&op->text, -EPERM,
-	                     "unit '%.60s' is of set '%.60s' (ranks %s): rank %u has no gradient "
-	                     "of it",
+	                     "unit '%.60s' belongs to data-parallel group '%.60s' (ranks %s): "
+	                     "rank %u has no gradient there",
 	                     job->layout.units[op->unit].name, set_name(job, op->unit),
 	                     set_format(set_of(job, op->unit)->members).chars, op->rank->number);
 }

@@ -327,8 +327,8 @@ static int end_check(const struct zero_rank *rank, struct zero_op *op)
 	if (!set_has(job, op->unit, op->root))
 		return zi_text_error(
 			&op->text, -EINVAL,
-			"root %u does not train unit '%.60s', which is of set '%.60s' (ranks %s): "
-			"one of these writes it",
+			"root is rank %u, but unit '%.60s' belongs to data-parallel group '%.60s': "
+			"name one of its ranks (%s)",
 			op->root, job->layout.units[op->unit].name, set_name(job, op->unit),
 			set_format(set_of(job, op->unit)->members).chars);
 	if (op->root == rank->number && (!write || write->unit != op->unit || write->is_busy))

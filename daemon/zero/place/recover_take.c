@@ -51,7 +51,8 @@ static int take_layout(struct zero_job *job, const struct catalog_job *stored)
 		return damaged(job, "a layout larger than its extents");
 	r = layout_build(job, &text);
 	if (!r && sets_build(job))
-		r = err_origin(zi_text_error(&text, -ENOMEM, "no memory for its sets of ranks"));
+		r = err_origin(
+			zi_text_error(&text, -ENOMEM, "no memory for its data-parallel groups"));
 	if (!r) {
 		owners_build(job);
 		return 0;

@@ -37,8 +37,8 @@ static int config_check(const struct catalog_job *record, struct zi_text *text)
 		return err_origin(zi_text_error(text, -EINVAL, "optimizer %u is not known",
 		                                config->optimizer));
 	if (!config->schedule || config->schedule >= _ZI_SCHEDULE_COUNT)
-		return err_origin(
-			zi_text_error(text, -EINVAL, "schedule %u is not known", config->schedule));
+		return err_origin(zi_text_error(text, -EINVAL, "grad_reduction %u is not known",
+		                                config->schedule));
 	if (record->step < 0 || !(record->beta1_power >= 0.0 && record->beta1_power <= 1.0) ||
 	    !(record->beta2_power >= 0.0 && record->beta2_power <= 1.0) || !record->world_size ||
 	    record->world_size > ZI_WORLD_MAX)

@@ -144,7 +144,8 @@ static int adopt(struct zero_job *job, const struct catalog_job *record)
 	if (r) {
 		job->refusal = r;
 		zi_text_set(&job->refusal_text,
-		            "job '%s' was restored, but there is no memory for its sets of ranks: "
+		            "job '%s' was restored, but there is no memory for its data-parallel "
+		            "groups: "
 		            "restart zinfd",
 		            job->name);
 		return err_trace(r);

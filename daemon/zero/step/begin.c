@@ -161,8 +161,8 @@ static int begin_check(const struct zero_job *job, struct zero_op *op)
 		                     op->rank->number);
 	if (op->options.micro_batches > 1 && job->config.schedule != ZI_SCHEDULE_SHARDED)
 		return zi_text_error(&op->text, -EINVAL,
-		                     "micro_batches is %u: with the local schedule the rank "
-		                     "accumulates, and hands over once",
+		                     "micro_batches is %u, but with grad_reduction per_step a "
+		                     "rank accumulates by itself: give 1",
 		                     op->options.micro_batches);
 	if (!op->options.micro_batches)
 		return zi_text_error(&op->text, -EINVAL, "micro_batches is 0");

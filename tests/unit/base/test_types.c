@@ -53,9 +53,9 @@ Test(types, every_value_has_a_name_and_others_a_question_mark)
 	cr_assert_str_eq(zi_optimizer_name(ZI_OPTIMIZER_ADAMW), "adamw");
 	cr_assert_str_eq(zi_optimizer_name(ZI_OPTIMIZER_ADAGRAD), "adagrad");
 	cr_assert_str_eq(zi_optimizer_name(ZI_OPTIMIZER_LION), "lion");
-	cr_assert_str_eq(zi_schedule_name(ZI_SCHEDULE_SHARDED), "sharded");
+	cr_assert_str_eq(zi_schedule_name(ZI_SCHEDULE_SHARDED), "per_micro_batch");
 	cr_assert_str_eq(zi_offload_name(ZI_OFFLOAD_NONE), "none");
-	cr_assert_str_eq(zi_plane_name(ZI_PLANE_ACCUM), "accum");
+	cr_assert_str_eq(zi_plane_name(ZI_PLANE_ACCUM), "reduced_grad");
 	for (unsigned i = 1; i < _ZI_DTYPE_COUNT; i++)
 		cr_expect_str_neq(zi_dtype_name(i), "?");
 	for (unsigned i = 1; i < _ZI_OPTIMIZER_COUNT; i++)

@@ -39,7 +39,7 @@ Test(args, defaults_are_a_small_model)
 	cr_assert_eq(parse("", &args, &problem), 0);
 	cr_expect_eq(args.model.layer_count, 4);
 	cr_expect_eq(args.optimizer, ZINF_ADAMW);
-	cr_expect_eq(args.schedule, ZINF_LOCAL);
+	cr_expect_eq(args.grad_reduction, ZINF_REDUCE_PER_STEP);
 	cr_expect_float_eq(args.min_lr, args.lr / 10, 1e-12);
 	cr_expect_eq(args.rank, -1);
 }
@@ -49,15 +49,16 @@ Test(args, values_come_after_a_blank_or_an_equals_sign)
 	struct gpt_problem problem;
 	struct gpt_args args;
 
-	cr_assert_eq(parse("--layers 2 --lr=0.5 --bf16 --schedule sharded --resident=1.5M "
-	                   "--staging 64K --optimizer=sgd --data /x --d-model=64",
-	                   &args, &problem),
-	             0, "%s", problem.chars);
+	cr_assert_eq(
+		parse("--layers 2 --lr=0.5 --bf16 --grad-reduction per_micro_batch --resident=1.5M "
+	              "--staging 64K --optimizer=sgd --data /x --d-model=64",
+	              &args, &problem),
+		0, "%s", problem.chars);
 	cr_expect_eq(args.model.layer_count, 2);
 	cr_expect_eq(args.model.channel_count, 64);
 	cr_expect_eq(args.lr, 0.5);
 	cr_expect(args.is_bf16);
-	cr_expect_eq(args.schedule, ZINF_SHARDED);
+	cr_expect_eq(args.grad_reduction, ZINF_REDUCE_PER_MICRO_BATCH);
 	cr_expect_eq(args.optimizer, ZINF_SGD);
 	cr_expect_eq(args.resident_bytes, 3ull << 19);
 	cr_expect_eq(args.staging_bytes, 65536);
@@ -76,9 +77,9 @@ Test(args, strategies_have_our_names_and_those_of_fsdp)
 		{ "--strategy=dp", "dp", ZINF_DP, 0 },
 		{ "--strategy zero1", "zero1", ZINF_ZERO1, 0 },
 		{ "--strategy shard_grad_op", "zero2", ZINF_ZERO2, 0 },
-		{ "--strategy fsdp --shard-size 2", "zero3", ZINF_ZERO3, 2 },
-		{ "--strategy hybrid_shard", "zero3", ZINF_ZERO3, ZINF_SHARD_NODE },
-		{ "--strategy hybrid_shard --shard-size 4", "zero3", ZINF_ZERO3, 4 },
+		{ "--strategy fsdp --shard-size 2", "hybrid_shard", ZINF_ZERO3, 2 },
+		{ "--strategy hybrid_shard", "hybrid_shard", ZINF_ZERO3, ZINF_SHARD_NODE },
+		{ "--strategy hybrid_shard --shard-size 4", "hybrid_shard", ZINF_ZERO3, 4 },
 		{ "--reference --strategy zero3", "zero3", ZINF_ZERO3, 0 },
 	};
 	struct gpt_problem problem;
@@ -117,7 +118,7 @@ Test(args, what_is_wrong_is_named)
 		{ "--resident 5Q", "with K, M, G or T" },
 		{ "--ranks 65", "allowed is 1 to 64" },
 		{ "--optimizer lamb", "allowed are adamw, adam, sgd, adagrad, lion" },
-		{ "--schedule=", "allowed are local, sharded" },
+		{ "--grad-reduction=", "allowed are per_step, per_micro_batch" },
 		{ "--bf16=yes", "--bf16 takes no value" },
 		{ "train", "options begin with --" },
 		{ "-h", "options begin with --" },

@@ -155,7 +155,7 @@ Test(checkpoint, also_in_bf16)
 
 Test(checkpoint, also_when_each_micro_batch_is_reduced)
 {
-	expect_same_bits("--schedule=sharded", NULL);
+	expect_same_bits("--grad-reduction=per_micro_batch", NULL);
 }
 
 Test(checkpoint, memory_is_what_is_stored)

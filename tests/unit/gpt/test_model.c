@@ -122,7 +122,7 @@ Test(model, sharded_micro_batches_replace_each_other)
 	uint64_t bytes;
 	void *second;
 
-	set_up(&f, &tiny, "--schedule=sharded", NULL);
+	set_up(&f, &tiny, "--grad-reduction=per_micro_batch", NULL);
 	bytes = f.model.params[GPT_WTE].element_count * sizeof(float);
 	second = malloc(bytes);
 	forward_backward(&f, 1, 0, 2);

@@ -279,17 +279,19 @@ static bool is_equal(const struct outcome *a, const struct outcome *b)
 
 Test(reference, loss_falls_in_thirty_steps_with_every_optimizer_and_type)
 {
-	const char *flags[] = { "",
-		                "--bf16",
-		                "--bf16 --f32-grads --schedule sharded --grad-accum 2",
-		                "--fp16",
-		                "--fp16 --f32-grads --grad-accum 2 --optimizer adam",
-		                "--fp16 --loss-scale 64 --schedule sharded --grad-accum 2",
-		                "--optimizer adam --weight-decay 0",
-		                "--optimizer sgd --lr 0.3 --ranks 3",
-		                "--optimizer adagrad --lr 0.03",
-		                "--optimizer lion --lr 2e-3 --bf16",
-		                "--clip 0 --grad-accum 2" };
+	const char *flags[] = {
+		"",
+		"--bf16",
+		"--bf16 --f32-grads --grad-reduction per_micro_batch --grad-accum 2",
+		"--fp16",
+		"--fp16 --f32-grads --grad-accum 2 --optimizer adam",
+		"--fp16 --loss-scale 64 --grad-reduction per_micro_batch --grad-accum 2",
+		"--optimizer adam --weight-decay 0",
+		"--optimizer sgd --lr 0.3 --ranks 3",
+		"--optimizer adagrad --lr 0.03",
+		"--optimizer lion --lr 2e-3 --bf16",
+		"--clip 0 --grad-accum 2"
+	};
 
 	for (unsigned i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
 		struct outcome outcome = train(flags[i]);
@@ -320,7 +322,7 @@ Test(reference, a_run_repeats_bit_by_bit_and_another_seed_does_not)
 Test(reference, schedules_agree_when_there_is_one_micro_batch_in_f32)
 {
 	struct outcome local = train("--ranks 3");
-	struct outcome sharded = train("--ranks 3 --schedule sharded");
+	struct outcome sharded = train("--ranks 3 --grad-reduction per_micro_batch");
 
 	cr_expect(is_equal(&local, &sharded));
 	free(local.bytes);

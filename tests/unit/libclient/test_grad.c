@@ -90,7 +90,7 @@ Test(grad, rank_of_no_set_has_no_unit_and_no_harm)
 
 	options.world_size = 2;
 	cr_assert_eq(zinf_attach(&options, &job.zinf), 0, "%s", zinf_attach_error());
-	cr_assert_eq(zinf_set_add(job.zinf, "other", (uint32_t[]){ 1 }, 1, &set), 0);
+	cr_assert_eq(zinf_dp_group_add(job.zinf, "other", (uint32_t[]){ 1 }, 1, &set), 0);
 	fake_job_materialize(&job);
 	begin_step(&job);
 	cr_assert_eq(zinf_grad_acquire(job.zinf, job.unit[0]), -EPERM, "%s",

@@ -92,7 +92,7 @@ Test(options, all_that_is_set_is_sent)
 	options.timeout_ms = 9000;
 	options.param_dtype = options.grad_dtype = ZINF_BF16;
 	options.optimizer = ZINF_SGD;
-	options.schedule = ZINF_SHARDED;
+	options.grad_reduction = ZINF_REDUCE_PER_MICRO_BATCH;
 	options.offload_optimizer = ZINF_OFFLOAD_NVME;
 	options.offload_param = ZINF_OFFLOAD_NVME;
 	options.param_budget_bytes = 1 << 25;
@@ -218,7 +218,7 @@ Test(options, what_the_caller_says_needs_only_the_other_half)
 	options.socket_path = fake_daemon_path(fake);
 	options.param_dtype = options.grad_dtype = ZINF_F32;
 	options.optimizer = ZINF_ADAMW;
-	options.schedule = ZINF_LOCAL;
+	options.grad_reduction = ZINF_REDUCE_PER_STEP;
 	setenv("OMPI_COMM_WORLD_RANK", "2", 1);
 	expect_place(2, 3);
 }

@@ -34,8 +34,8 @@ static uint32_t add_set(struct fake_job *job, const char *name, uint32_t first, 
 {
 	uint32_t set = 77;
 
-	cr_assert_eq(zinf_set_add(job->zinf, name, (uint32_t[]){ first, second }, 2, &set), 0, "%s",
-	             zinf_error_text(job->zinf));
+	cr_assert_eq(zinf_dp_group_add(job->zinf, name, (uint32_t[]){ first, second }, 2, &set), 0,
+	             "%s", zinf_error_text(job->zinf));
 	return set;
 }
 
@@ -48,7 +48,7 @@ static void add_grid(struct fake_job *job)
 	(void)add_unit(job, "a", 5000);
 	cr_assert_eq(add_set(job, "right", 3, 1), 1);
 	(void)add_unit(job, "b", 5000);
-	cr_assert_eq(zinf_set_add(job->zinf, "all", NULL, 0, &all), 0);
+	cr_assert_eq(zinf_dp_group_add(job->zinf, "all", NULL, 0, &all), 0);
 	cr_assert_eq(all, 2);
 	(void)add_unit(job, "c", 10);
 	cr_assert_eq(add_set(job, "right", 1, 3), 1, "it goes on");
@@ -70,7 +70,7 @@ Test(set, units_of_one_set_need_it_once)
 {
 	struct fake_job job = attach(0, 1);
 
-	cr_assert_eq(zinf_set_add(job.zinf, "only", NULL, 0, &(uint32_t){ 0 }), 0);
+	cr_assert_eq(zinf_dp_group_add(job.zinf, "only", NULL, 0, &(uint32_t){ 0 }), 0);
 	(void)add_unit(&job, "a", 1);
 	(void)add_unit(&job, "b", 1);
 	cr_assert_eq(zinf_materialize(job.zinf), 0, "%s", zinf_error_text(job.zinf));
@@ -115,7 +115,8 @@ Test(set, a_step_wants_the_gradients_of_this_ranks_sets_alone)
 	add_grid(&job);
 	cr_assert_eq(zinf_step_begin(job.zinf, &step), 0);
 	cr_assert_eq(zinf_grad_acquire(job.zinf, 0), -EPERM);
-	expect_text(job.zinf, "unit 'a' is of set 'left', which rank 1 is not in");
+	expect_text(job.zinf,
+	            "unit 'a' belongs to data-parallel group 'left', and rank 1 does not");
 	cr_assert_eq(zinf_reduce(job.zinf, 0), -EPERM);
 	cr_assert_eq(zinf_unshard(job.zinf, 0), 0);
 	cr_assert_eq(zinf_reshard(job.zinf, 0), 0);
@@ -139,7 +140,7 @@ Test(set, an_early_step_keeps_a_rank_from_units_of_others)
 	step.update_early = true;
 	cr_assert_eq(zinf_step_begin(job.zinf, &step), 0);
 	cr_assert_eq(zinf_unshard(job.zinf, 0), -EBUSY);
-	expect_text(job.zinf, "(of a set of others: zinf_step_begin())");
+	expect_text(job.zinf, "(in a data-parallel group of others: zinf_step_begin())");
 	cr_assert_eq(zinf_unshard(job.zinf, 1), 0);
 	cr_assert_eq(zinf_reshard(job.zinf, 1), 0);
 	fake_job_leave(&job);
@@ -152,34 +153,34 @@ Test(set, what_cannot_be_is_refused)
 	char name[ZINF_PARAM_NAME_BYTES + 1];
 	uint32_t set = 77;
 
-	cr_assert_eq(zinf_set_add(zinf, "x", (uint32_t[]){ 4 }, 1, &set), -EINVAL);
-	expect_text(zinf, "set 'x': rank 4 of a world of 4");
-	cr_assert_eq(zinf_set_add(zinf, "x", (uint32_t[]){ 2, 0, 2 }, 3, &set), -EINVAL);
-	expect_text(zinf, "set 'x' names rank 2 twice");
-	cr_assert_eq(zinf_set_add(zinf, "x", NULL, 2, &set), -EINVAL);
-	expect_text(zinf, "2 ranks, and no array");
-	cr_assert_eq(zinf_set_add(zinf, "x", (uint32_t[]){ 0 }, 0, &set), -EINVAL);
-	expect_text(zinf, "set 'x' has no ranks");
-	cr_assert_eq(zinf_set_add(zinf, "", NULL, 0, &set), -EINVAL);
+	cr_assert_eq(zinf_dp_group_add(zinf, "x", (uint32_t[]){ 4 }, 1, &set), -EINVAL);
+	expect_text(zinf, "data-parallel group 'x' names rank 4: the job has 4 ranks");
+	cr_assert_eq(zinf_dp_group_add(zinf, "x", (uint32_t[]){ 2, 0, 2 }, 3, &set), -EINVAL);
+	expect_text(zinf, "data-parallel group 'x' names rank 2 twice");
+	cr_assert_eq(zinf_dp_group_add(zinf, "x", NULL, 2, &set), -EINVAL);
+	expect_text(zinf, "rank_count is 2, but ranks is NULL");
+	cr_assert_eq(zinf_dp_group_add(zinf, "x", (uint32_t[]){ 0 }, 0, &set), -EINVAL);
+	expect_text(zinf, "data-parallel group 'x' has no ranks");
+	cr_assert_eq(zinf_dp_group_add(zinf, "", NULL, 0, &set), -EINVAL);
 	expect_text(zinf, "without a name");
 	memset(name, 'n', sizeof(name));
 	name[ZINF_PARAM_NAME_BYTES] = '\0';
-	cr_assert_eq(zinf_set_add(zinf, name, NULL, 0, &set), -EINVAL);
-	cr_assert_eq(zinf_set_add(zinf, NULL, NULL, 0, &set), -EINVAL);
+	cr_assert_eq(zinf_dp_group_add(zinf, name, NULL, 0, &set), -EINVAL);
+	cr_assert_eq(zinf_dp_group_add(zinf, NULL, NULL, 0, &set), -EINVAL);
 	cr_assert_eq(set, 77, "untouched");
 	(void)add_set(&job, "x", 0, 1);
-	cr_assert_eq(zinf_set_add(zinf, "x", (uint32_t[]){ 0 }, 1, &set), -EINVAL);
-	expect_text(zinf, "two sets of other ranks are called 'x'");
-	for (uint32_t i = 1; i < ZINF_SETS_MAX; i++) {
+	cr_assert_eq(zinf_dp_group_add(zinf, "x", (uint32_t[]){ 0 }, 1, &set), -EINVAL);
+	expect_text(zinf, "data-parallel group 'x' exists with other ranks");
+	for (uint32_t i = 1; i < ZINF_DP_GROUPS_MAX; i++) {
 		(void)snprintf(name, sizeof(name), "s%u", i);
-		cr_assert_eq(zinf_set_add(zinf, name, NULL, 0, &set), 0);
+		cr_assert_eq(zinf_dp_group_add(zinf, name, NULL, 0, &set), 0);
 	}
-	cr_assert_eq(zinf_set_add(zinf, "more", NULL, 0, &set), -E2BIG);
-	expect_text(zinf, "set 'more' is one too many: 256 are allowed");
+	cr_assert_eq(zinf_dp_group_add(zinf, "more", NULL, 0, &set), -E2BIG);
+	expect_text(zinf, "data-parallel group 'more' is one too many: 256 are allowed");
 	(void)add_unit(&job, "a", 1);
 	cr_assert_eq(zinf_materialize(zinf), 0, "%s", zinf_error_text(zinf));
-	cr_assert_eq(zinf_set_add(zinf, "x", NULL, 0, &set), -EINVAL);
-	expect_text(zinf, "zinf_set_add() after zinf_materialize()");
+	cr_assert_eq(zinf_dp_group_add(zinf, "x", NULL, 0, &set), -EINVAL);
+	expect_text(zinf, "zinf_dp_group_add() after zinf_materialize()");
 	fake_job_leave(&job);
 }
 
@@ -189,8 +190,9 @@ Test(set, the_first_one_comes_before_the_first_unit)
 	uint32_t set;
 
 	(void)add_unit(&job, "a", 1);
-	cr_assert_eq(zinf_set_add(job.zinf, "late", NULL, 0, &set), -EINVAL);
-	expect_text(job.zinf, "zinf_set_add() of 'late' comes before the first unit: 'a' is");
+	cr_assert_eq(zinf_dp_group_add(job.zinf, "late", NULL, 0, &set), -EINVAL);
+	expect_text(job.zinf,
+	            "call zinf_dp_group_add() for 'late' before the first unit: unit 'a'");
 	fake_job_leave(&job);
 }
 
@@ -200,7 +202,7 @@ Test(set, an_older_daemon_has_none)
 		fake_job_attach(&(struct fake_daemon_options){ .features = ZI_FEATURE_TRAINING });
 	uint32_t set;
 
-	cr_assert_eq(zinf_set_add(job.zinf, "s", NULL, 0, &set), -EOPNOTSUPP);
-	expect_text(job.zinf, "set 's': this daemon is older");
+	cr_assert_eq(zinf_dp_group_add(job.zinf, "s", NULL, 0, &set), -EOPNOTSUPP);
+	expect_text(job.zinf, "this zinfd is older and has no data-parallel groups: 's'");
 	fake_job_leave(&job);
 }

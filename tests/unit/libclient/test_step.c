@@ -38,7 +38,7 @@ Test(step, whole_step_commits_with_blob_options_and_statistics)
 
 Test(step, options_travel_bit_by_bit)
 {
-	struct fake_job job = fake_job_attach_with(&honest, ZINF_SHARDED);
+	struct fake_job job = fake_job_attach_with(&honest, ZINF_REDUCE_PER_MICRO_BATCH);
 	struct zinf_step_options step = ZINF_STEP_OPTIONS_INIT;
 	const struct zi_step_options *seen = fake_daemon_step_options(job.fake);
 
@@ -141,7 +141,7 @@ Test(step, wrong_options_never_reach_the_daemon)
 	step = (struct zinf_step_options)ZINF_STEP_OPTIONS_INIT;
 	step.micro_batches = 2;
 	cr_assert_eq(zinf_step_begin(job.zinf, &step), -EINVAL);
-	expect_text(job.zinf, "local schedule");
+	expect_text(job.zinf, "grad_reduction per_step");
 	cr_assert_eq(op_count(&job, ZI_OP_STEP_BEGIN), 0);
 	fake_job_leave(&job);
 }
@@ -275,7 +275,7 @@ Test(step, gradient_is_handed_over_once_and_only_when_held)
 
 Test(step, sharded_schedule_reduces_each_micro_batch)
 {
-	struct fake_job job = fake_job_attach_with(&honest, ZINF_SHARDED);
+	struct fake_job job = fake_job_attach_with(&honest, ZINF_REDUCE_PER_MICRO_BATCH);
 	struct zinf_step_options step = ZINF_STEP_OPTIONS_INIT;
 	zinf_ticket ticket;
 

@@ -26,8 +26,8 @@ Test(step_words, what_came_later_is_told_where_the_daemon_knows_it)
 	cr_assert_eq(zinf_update_count(job.zinf), 41);
 	cr_assert_eq(stats.update_count, 41);
 	cr_assert_eq(stats.loss_scale, 512);
-	cr_assert_eq(stats.culprit, 3);
-	cr_assert_eq(stats.culprit_unit, 1);
+	cr_assert_eq(stats.nonfinite_rank, 3);
+	cr_assert_eq(stats.nonfinite_unit, 1);
 	fake_job_leave(&job);
 	job = fake_job_attach(&honest); /* an older one, whatever lies there */
 	fake_job_materialize(&job);
@@ -37,7 +37,7 @@ Test(step_words, what_came_later_is_told_where_the_daemon_knows_it)
 	cr_assert_eq(zinf_update_count(job.zinf), -1);
 	cr_assert_eq(stats.update_count, -1);
 	cr_assert_eq(stats.loss_scale, 1);
-	cr_assert_eq(stats.culprit, -1);
+	cr_assert_eq(stats.nonfinite_rank, -1);
 	fake_job_leave(&job);
 }
 

@@ -106,7 +106,7 @@ Test(training, what_does_not_go_together_is_refused_before_anything_is_sent)
 	options.shard_size = 8;
 	expect_refused(-EINVAL, "strategy ddp shards nothing");
 	options.shard_size = 0;
-	options.schedule = ZINF_SHARDED;
+	options.grad_reduction = ZINF_REDUCE_PER_MICRO_BATCH;
 	options.accumulation = 2;
 	expect_refused(-EINVAL, "accumulation is 2");
 	cr_expect_eq(fake_daemon_count(fake, FAKE_ON_MESSAGE(ZI_MESSAGE_HELLO)), 0);

@@ -109,11 +109,11 @@ Test(unused, marks_have_their_time_and_their_ranks)
 	cr_assert_eq(zinf_attach(&options, &job.zinf), 0, "%s", zinf_attach_error());
 	cr_assert_eq(zinf_grad_done(job.zinf, 0), -EINVAL);
 	expect_text(job.zinf, "zinf_materialize() comes first");
-	cr_assert_eq(zinf_set_add(job.zinf, "other", (uint32_t[]){ 1 }, 1, &set), 0);
+	cr_assert_eq(zinf_dp_group_add(job.zinf, "other", (uint32_t[]){ 1 }, 1, &set), 0);
 	fake_job_materialize(&job);
 	begin_step(&job);
 	cr_assert_eq(zinf_grad_done(job.zinf, job.param[0]), -EPERM);
-	expect_text(job.zinf, "it has no gradient of it");
+	expect_text(job.zinf, "it has no gradient there");
 	cr_assert_eq(zinf_grad_done(job.zinf, 3), -EINVAL);
 	fake_job_leave(&job);
 }
@@ -159,7 +159,7 @@ Test(unused, what_is_held_stays_the_trainers)
 	struct zinf_options options = fake_job_options(job.fake);
 
 	options.finds_unused = true;
-	options.schedule = ZINF_SHARDED;
+	options.grad_reduction = ZINF_REDUCE_PER_MICRO_BATCH;
 	cr_assert_eq(zinf_attach(&options, &job.zinf), 0, "%s", zinf_attach_error());
 	fake_job_materialize(&job);
 	step.micro_batches = 2;

@@ -213,7 +213,7 @@ Test(request, a_set_without_its_feature_ends_the_session)
 	struct layout_packet packet = packet_of_set;
 
 	client_send(client, &packet, ZI_MESSAGE_LAYOUT, sizeof(packet));
-	expect_end(client, "a set without feature bit 14");
+	expect_end(client, "a data-parallel group without feature bit 14");
 	client_close(client);
 }
 

@@ -217,7 +217,8 @@ Test(check, each_choice_of_a_job_is_one_of_those_allowed)
 		{ offsetof(struct zi_job_config, grad_dtype), "grad_dtype", 1,
 		  _ZI_DTYPE_FLOAT_COUNT },
 		{ offsetof(struct zi_job_config, optimizer), "optimizer", 1, _ZI_OPTIMIZER_COUNT },
-		{ offsetof(struct zi_job_config, schedule), "schedule", 1, _ZI_SCHEDULE_COUNT },
+		{ offsetof(struct zi_job_config, schedule), "grad_reduction", 1,
+		  _ZI_SCHEDULE_COUNT },
 		{ offsetof(struct zi_job_config, offload_optimizer), "offload_optimizer", 0,
 		  _ZI_OFFLOAD_COUNT },
 		{ offsetof(struct zi_job_config, offload_param), "offload_param", 0,
@@ -462,7 +463,7 @@ Test(check, a_set_is_a_mask_of_ranks)
 	cr_expect_eq(zi_check_layout_entry(&entry, &text), 0, "%s", text.chars);
 	entry.shape[0] = 0;
 	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EINVAL);
-	expect_text("set 'stage' has no ranks");
+	expect_text("data-parallel group 'stage' has no ranks");
 	entry.shape[0] = UINT64_MAX;
 	entry.dim_count = 0;
 	cr_expect_eq(zi_check_layout_entry(&entry, &text), -EPROTO);

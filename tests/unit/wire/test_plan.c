@@ -438,17 +438,19 @@ Test(plan, sets_that_cannot_be_are_refused)
 	options.local_ranks = 2;
 	options.world_size = 4;
 	options.training.strategy = ZI_STRATEGY_ZERO1;
-	refuses_sets(1, 0, 0, "set 1 is of no ranks");
-	refuses_sets(1, 0x11, 0, "set 1 is of no ranks, or of more than the world of 4");
-	refuses_sets(0x7, 0x8, 2, "set 0 has 3 ranks, which shard_size 2 does not divide");
+	refuses_sets(1, 0, 0, "data-parallel group 1 has no ranks");
+	refuses_sets(1, 0x11, 0, "group 1 has no ranks, or ranks beyond the 4 of the job");
+	refuses_sets(0x7, 0x8, 2, "group 0 has 3 ranks, which shard_size 2 does not divide");
 	options.training.shard_size = 0;
 	model.unit_sets = beyond;
 	model.set_members = members;
 	cr_expect_eq(zi_plan_make(&model, &options, &plan, &text), -EINVAL);
-	cr_expect_not_null(strstr(text.chars, "unit 1 is of set 2 of 2"), "%s", text.chars);
+	cr_expect_not_null(strstr(text.chars, "unit 1 is in data-parallel group 2 of 2"), "%s",
+	                   text.chars);
 	model.set_count = ZI_SETS_MAX + 1;
 	cr_expect_eq(zi_plan_make(&model, &options, &plan, &text), -EINVAL);
-	cr_expect_not_null(strstr(text.chars, "257 sets: 256 are allowed"), "%s", text.chars);
+	cr_expect_not_null(strstr(text.chars, "257 data-parallel groups: 256 are allowed"), "%s",
+	                   text.chars);
 	model.set_count = 0;
 	options.here_mask = 0x8;
 	cr_expect_eq(zi_plan_make(&model, &options, &plan, &text), -EINVAL);

@@ -153,7 +153,7 @@ Test(training, accumulation_is_of_the_local_schedule)
 	sharded.schedule = ZI_SCHEDULE_SHARDED;
 	cr_expect_eq(check(&training), 0);
 	cr_expect_eq(zi_check_training(&training, &sharded, 1, 1, &text), -EINVAL);
-	expect_text("accumulation is 4: with the sharded schedule");
+	expect_text("accumulation is 4, but with grad_reduction per_micro_batch");
 	training.accumulation = 1;
 	cr_expect_eq(zi_check_training(&training, &sharded, 1, 1, &text), 0);
 }

@@ -143,7 +143,8 @@ Test(estimate, what_zinf_wrote_down_is_its_model)
 	cr_assert_eq(
 		read_header("{\"__metadata__\":{\"zinf_job\":\"tale\",\"zinf_model\":\""
 	                    "{\\\"param_dtype\\\":\\\"bf16\\\",\\\"grad_dtype\\\":\\\"f32\\\","
-	                    "\\\"optimizer\\\":\\\"lion\\\",\\\"schedule\\\":\\\"sharded\\\","
+	                    "\\\"optimizer\\\":\\\"lion\\\","
+	                    "\\\"grad_reduction\\\":\\\"per_micro_batch\\\","
 	                    "\\\"units\\\":[\\\"u\\\"],\\\"params\\\":[{\\\"name\\\":\\\"a.0\\\","
 	                    "\\\"unit\\\":0,\\\"shape\\\":[3]},{\\\"name\\\":\\\"a.1\\\","
 	                    "\\\"unit\\\":0,\\\"shape\\\":[4]}]}\"}}"),
@@ -157,25 +158,28 @@ Test(estimate, what_zinf_wrote_down_is_its_model)
 	cr_expect_eq(read_header("{\"__metadata__\":{\"zinf_model\":\"{\"}}"), -EINVAL);
 	expect_words("zinf_model");
 	cr_expect_eq(read_text("{\"format\":\"zinf-checkpoint\",\"units\":[]}"), -EINVAL);
-	expect_words("it makes no sense: param_dtype, grad_dtype, optimizer or schedule");
-	cr_expect_eq(read_text("{\"format\":\"zinf-checkpoint\",\"param_dtype\":\"f32\","
-	                       "\"grad_dtype\":\"f32\",\"optimizer\":\"adam\","
-	                       "\"schedule\":\"local\",\"units\":[\"u\",\"u\"],\"params\":["
-	                       "{\"name\":\"a\",\"unit\":0,\"shape\":[3]},"
-	                       "{\"name\":\"b\",\"unit\":1,\"shape\":[3]}]}"),
-	             -EINVAL);
+	expect_words("it makes no sense: param_dtype, grad_dtype, optimizer or grad_reduction");
+	cr_expect_eq(
+		read_text("{\"format\":\"zinf-checkpoint\",\"param_dtype\":\"f32\","
+	                  "\"grad_dtype\":\"f32\",\"optimizer\":\"adam\","
+	                  "\"grad_reduction\":\"per_step\",\"units\":[\"u\",\"u\"],\"params\":["
+	                  "{\"name\":\"a\",\"unit\":0,\"shape\":[3]},"
+	                  "{\"name\":\"b\",\"unit\":1,\"shape\":[3]}]}"),
+		-EINVAL);
 	expect_words("two of its units have one name");
 }
 
 /* A node's part says what all of the model is. */
 Test(estimate, a_part_of_an_export_is_of_the_whole_model)
 {
-	cr_assert_eq(read_text("{\"format\":\"zinf-checkpoint-part\",\"job\":\"tale\",\"node\":1,"
-	                       "\"param_dtype\":\"f32\",\"grad_dtype\":\"f32\","
-	                       "\"optimizer\":\"adam\",\"schedule\":\"local\",\"units\":[\"u\"],"
-	                       "\"params\":[{\"name\":\"a\",\"unit\":0,\"shape\":[3]}],"
-	                       "\"subgroups\":[]}"),
-	             0, "%s", text.chars);
+	cr_assert_eq(
+		read_text(
+			"{\"format\":\"zinf-checkpoint-part\",\"job\":\"tale\",\"node\":1,"
+			"\"param_dtype\":\"f32\",\"grad_dtype\":\"f32\","
+			"\"optimizer\":\"adam\",\"grad_reduction\":\"per_step\",\"units\":[\"u\"],"
+			"\"params\":[{\"name\":\"a\",\"unit\":0,\"shape\":[3]}],"
+			"\"subgroups\":[]}"),
+		0, "%s", text.chars);
 	cr_assert_eq(model.unit_count, 1);
 	cr_expect_eq(model.units[0].element_count, 3);
 }

@@ -37,7 +37,8 @@ Test(estimate_options, each_is_taken)
 	struct estimate_model model = { 0 };
 	struct zi_plan_options plan;
 
-	cr_assert_eq(parse("1G --ranks 3 --nodes 2 --dtype f32 --optimizer sgd --schedule sharded "
+	cr_assert_eq(parse("1G --ranks 3 --nodes 2 --dtype f32 --optimizer sgd "
+	                   "--grad-reduction per_micro_batch "
 	                   "--offload-optimizer nvme --offload-param nvme --resident 1M "
 	                   "--param-budget 2M --staging 3M --commit-interval 4 --snapshots 5 "
 	                   "--tensors 6M"),
@@ -121,7 +122,7 @@ Test(estimate_options, what_cannot_be_is_refused_with_what_can)
 		{ "a --units 65537", "1 to 65536 are possible" },
 		{ "a --dtype f8", "--dtype f8: allowed are f32 f16 bf16" },
 		{ "a --optimizer adamx", "allowed are adamw adam sgd adagrad lion" },
-		{ "a --schedule both", "allowed are local sharded" },
+		{ "a --grad-reduction both", "allowed are per_step per_micro_batch" },
 		{ "a --offload-param disk", "allowed are none cpu nvme" },
 		{ "a --resident 5X", "--resident 5X: bytes are needed" },
 		{ "a --staging -1", "bytes are needed" },

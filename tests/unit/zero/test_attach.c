@@ -222,7 +222,7 @@ Test(zero_attach, ranks_that_differ_are_refused_with_both_values)
 	refused(1, options, -EINVAL, "optimizer is sgd, but adamw");
 	options = as("run.0", 1, 2);
 	options.config.schedule = ZI_SCHEDULE_SHARDED;
-	refused(1, options, -EINVAL, "schedule is sharded, but local");
+	refused(1, options, -EINVAL, "grad_reduction is per_micro_batch, but per_step");
 	options = as("run.0", 1, 2);
 	options.config.offload_optimizer = ZI_OFFLOAD_NVME;
 	refused(1, options, -EINVAL, "offload_optimizer is nvme, but cpu");

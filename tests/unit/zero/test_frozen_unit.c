@@ -132,9 +132,11 @@ static void step(uint32_t world, uint64_t number, uint32_t frozen_mask,
 		for (uint32_t unit = UNITS; unit-- > 0;)
 			for (uint32_t i = 0; i < world; i++) {
 				if (frozen_mask >> unit & 1) {
-					refused(&actors[i], -EPERM, "is frozen whole",
+					refused(&actors[i], -EPERM,
+					        "are frozen: it has no gradient",
 					        actor_unit(&actors[i], zero_grad_acquire, unit));
-					refused(&actors[i], -EPERM, "is frozen whole",
+					refused(&actors[i], -EPERM,
+					        "are frozen: it has no gradient",
 					        actor_unit(&actors[i], zero_reduce, unit));
 					/* It may be used all the time. */
 					cr_assert_eq(actor_unit(&actors[i], zero_unshard, unit), 0,

@@ -133,7 +133,7 @@ Test(zero_sets, unit_of_others_is_not_updated_before_all_have_begun)
 	plain_step(&plain, 1, &options);
 	for (uint32_t i = 0; i < 3; i++)
 		cr_assert_eq(step_begin(&actors[i], options), 0);
-	refused(&actors[2], -EBUSY, "of a set that the rank is not in",
+	refused(&actors[2], -EBUSY, "not in the unit's data-parallel group",
 	        actor_unit(&actors[2], zero_unshard, 1));
 	cr_assert_eq(actor_unit(&actors[3], zero_unshard, 1), 0, "%s", actors[3].text.chars);
 	cr_assert_eq(actor_unit(&actors[3], zero_reshard, 1), 0);
@@ -145,7 +145,7 @@ Test(zero_sets, unit_of_others_is_not_updated_before_all_have_begun)
 	cr_assert_eq(actor_unit(&actors[3], zero_reshard, 1), 0);
 	cr_assert_eq(step_begin(&actors[3], options), 0);
 	cr_assert(unit->is_ready, "nobody will");
-	refused(&actors[3], -EBUSY, "of a set that the rank is not in",
+	refused(&actors[3], -EBUSY, "not in the unit's data-parallel group",
 	        actor_unit(&actors[3], zero_unshard, 1));
 	for (uint32_t i = 0; i < 4; i++) {
 		hand_over(i, 0);
@@ -242,9 +242,10 @@ Test(zero_sets, a_unit_of_others_has_parameters_and_no_gradient)
 	begin(4, ZI_OFFLOAD_NVME, ZI_SCHEDULE_LOCAL);
 	for (uint32_t i = 0; i < 4; i++)
 		cr_assert_eq(step_begin(&actors[i], options), 0);
-	refused(&actors[3], -EPERM, "unit 'h.0' is of set 'first' (ranks 0-1): rank 3 has no",
+	refused(&actors[3], -EPERM,
+	        "unit 'h.0' belongs to data-parallel group 'first' (ranks 0-1): rank 3 has no",
 	        actor_unit(&actors[3], zero_grad_acquire, 1));
-	refused(&actors[3], -EPERM, "is of set 'first' (ranks 0-1)",
+	refused(&actors[3], -EPERM, "belongs to data-parallel group 'first'",
 	        actor_unit(&actors[3], zero_reduce, 1));
 	cr_assert_eq(actor_unit(&actors[3], zero_unshard, 1), 0, "%s", actors[3].text.chars);
 	cr_assert_eq(actor_unit(&actors[3], zero_reshard, 1), 0);
@@ -277,7 +278,7 @@ Test(zero_sets, first_values_come_from_a_rank_of_the_set)
 	choose_stages();
 	begin(4, ZI_OFFLOAD_NONE, ZI_SCHEDULE_LOCAL);
 	cr_assert_eq(actor_unit(&actors[3], zero_param_write_begin, 1), 0);
-	refused(&actors[3], -EINVAL, "root 3 does not train unit 'h.0'",
+	refused(&actors[3], -EINVAL, "root is rank 3, but unit 'h.0' belongs to",
 	        actor_call(&actors[3], zero_param_write_end,
 	                   &(struct zero_op){ .unit = 1, .root = 3 }));
 	end(4);
@@ -305,24 +306,26 @@ Test(zero_sets, sets_that_cannot_be_are_refused_by_name)
 	char name[16];
 
 	attach(4, &training);
-	refused(&actors[0], -EINVAL, "set 'far' is of ranks 1, 4-5, the world of 4",
+	refused(&actors[0], -EINVAL,
+	        "data-parallel group 'far' has ranks 1, 4-5, but the job has 4 ranks",
 	        layout_set(&actors[0], &(struct model_set){ "far", RANKS(1, 4, 5) }));
-	refused(&actors[0], -EINVAL, "set 'odd' has 3 ranks, which shard_size 2 does not divide",
+	refused(&actors[0], -EINVAL,
+	        "data-parallel group 'odd' has 3 ranks, which shard_size 2 does not divide",
 	        layout_set(&actors[0], &(struct model_set){ "odd", RANKS(0, 1, 3) }));
 	cr_expect_eq(layout_set(&actors[0], &(struct model_set){ "one", RANKS(3) }), 0,
 	             "of fewer ranks all share");
 	cr_expect_eq(layout_set(&actors[0], &(struct model_set){ "two", RANKS(0, 1) }), 0);
 	cr_expect_eq(layout_set(&actors[0], &(struct model_set){ "one", RANKS(3) }), 0);
-	refused(&actors[0], -EINVAL, "two sets are called 'one': of ranks 3, and of 2",
+	refused(&actors[0], -EINVAL, "two data-parallel groups are named 'one': ranks 3, and 2",
 	        layout_set(&actors[0], &(struct model_set){ "one", RANKS(2) }));
 	layout_unit(&actors[1], "u");
-	refused(&actors[1], -EINVAL, "set 'late' comes after unit 'u'",
+	refused(&actors[1], -EINVAL, "data-parallel group 'late' comes after unit 'u'",
 	        layout_set(&actors[1], &(struct model_set){ "late", RANKS(0) }));
 	for (uint32_t i = 2; i < ZI_SETS_MAX; i++) {
 		(void)snprintf(name, sizeof(name), "s%u", i);
 		cr_assert_eq(layout_set(&actors[0], &(struct model_set){ name, RANKS(0) }), 0);
 	}
-	refused(&actors[0], -E2BIG, "set 'more' is one too many: 256 are allowed",
+	refused(&actors[0], -E2BIG, "data-parallel group 'more' is one too many: 256 are allowed",
 	        layout_set(&actors[0], &(struct model_set){ "more", RANKS(0) }));
 	leave(4);
 }
@@ -351,11 +354,13 @@ Test(zero_sets, ranks_that_differ_in_them_are_told_what)
 	const struct model_set other_units[UNITS] = { { "a", 1 }, { "b", 2 }, { "a", 1 } };
 	const struct model_set fewer[UNITS] = { { "a", 1 }, { "a", 1 }, { "a", 1 } };
 
-	expect_difference(a, other_ranks, "rank 1: set 'b' is of ranks 0-1, rank 0 has 1");
-	expect_difference(a, other_name, "rank 1: a set is 'c' where rank 0 has 'b'");
-	expect_difference(a, other_units, "rank 1: unit 'head' is of set 'a', rank 0 has 'b'");
-	expect_difference(a, fewer, "rank 1: 1 sets of ranks, rank 0 has 2");
-	expect_difference(a, NULL, "rank 1: 0 sets of ranks, rank 0 has 2");
+	expect_difference(a, other_ranks,
+	                  "rank 1: data-parallel group 'b' has ranks 0-1, rank 0 has 1");
+	expect_difference(a, other_name, "rank 1: data-parallel group 'c' where rank 0 has 'b'");
+	expect_difference(a, other_units,
+	                  "rank 1: unit 'head' is in data-parallel group 'a', rank 0 has 'b'");
+	expect_difference(a, fewer, "rank 1: 1 data-parallel groups, rank 0 has 2");
+	expect_difference(a, NULL, "rank 1: 0 data-parallel groups, rank 0 has 2");
 }
 
 /* ---- another start ---- */

@@ -111,7 +111,7 @@ Test(zero_step, micro_batches_need_the_sharded_schedule)
 
 	begin(1, ZI_OFFLOAD_CPU, ZI_SCHEDULE_LOCAL);
 	options.micro_batches = 2;
-	refused(&actors[0], -EINVAL, "local schedule", step_begin(&actors[0], options));
+	refused(&actors[0], -EINVAL, "grad_reduction per_step", step_begin(&actors[0], options));
 	end(1);
 }
 

@@ -132,7 +132,8 @@ static int check_sizes(const struct zero_job *job, const struct search_sizes *mo
 		return 0;
 	return err_origin(zi_text_error(
 		text, -EINVAL,
-		"models differ: one has %u sets, %u units, %u parameters or less, and this node "
+		"models differ: one has %u data-parallel groups, %u units, %u parameters or less, "
+		"and this node "
 		"takes %u, %u and %u; all ranks must have the same model",
 		most->set_count, most->unit_count, most->param_count, ZI_SETS_MAX,
 		options->units_max, options->params_max));

@@ -154,7 +154,7 @@ static void say_entry(const struct search_entry *entry, struct zi_text *text)
 	}
 	zi_text_append(text, "'%.40s'", entry->name);
 	if (entry->kind == SEARCH_UNIT && entry->word)
-		zi_text_append(text, " of set %u", entry->word);
+		zi_text_append(text, " of data-parallel group %u", entry->word);
 	if (entry->kind == SEARCH_SET)
 		zi_text_append(text, " of ranks %#llx", (unsigned long long)entry->shape[0]);
 	if (entry->kind != SEARCH_PARAM)

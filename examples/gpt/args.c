@@ -178,6 +178,9 @@ void gpt_args_help(const char *program)
 	             "parentheses.\n",
 	             program);
 	gpt_option_help();
+	(void)printf(
+		"\nA training run goes on when its output is closed (zinf-gpt | head) or full. "
+		"A full\noutput is an error at the end. --generate and --eval end at once.\n");
 }
 
 enum zinf_dtype gpt_param_dtype(const struct gpt_args *args)

@@ -39,9 +39,9 @@ static const struct gpt_option lr[] = {
 	GPT_NUMBER("lr", GPT_OPTION_F64, lr, 0, 1e6,
 	           "X       learning rate after the warm-up; lion wants a tenth (2e-3)"),
 	GPT_NUMBER("warmup", GPT_OPTION_U64, warmup_count, 0, 1e15,
-	           "N       steps of linear warm-up (20)"),
+	           "N       updates of linear warm-up (20)"),
 	GPT_NUMBER("min-lr", GPT_OPTION_F64, min_lr, 0, 1e6,
-	           "X       end of the cosine; equal to --lr: no decay (2e-4)"),
+	           "X       end of the cosine; equal to --lr: no decay (a tenth of --lr)"),
 	GPT_CHOICE(
 		"lr-schedule", lr_kind, lr_schedules,
 		"NAME    transformers' or DeepSpeed's; gpt: warm-up and cosine to --min-lr (gpt)"),
@@ -132,7 +132,7 @@ int gpt_lr_check(const struct gpt_args *args, struct gpt_problem *problem)
 		uint32_t kinds; /* that look at it */
 	} flags[] = {
 		{ "min-lr", gpt_args_is_given(args, "min-lr"), OF_GPT | OF(ONE_CYCLE) },
-		{ "lr-total", args->lr_total_count != 0, OF_TOTAL },
+		{ "lr-total", args->lr_total_count != 0, OF_GPT | OF_TOTAL },
 		{ "lr-cycles", args->lr_cycles != GPT_LR_UNSET, OF_COSINES | OF_STABLE },
 		{ "lr-end", args->lr_end != GPT_LR_UNSET, OF(POLYNOMIAL) },
 		{ "lr-power", args->lr_power != GPT_LR_UNSET, OF(POLYNOMIAL) },
@@ -164,19 +164,28 @@ int gpt_lr_check(const struct gpt_args *args, struct gpt_problem *problem)
 	return 0;
 }
 
-/* Linear warm-up, then half a cosine down to --min-lr. It depends on the step alone, so a resumed
- * run goes on as if it had never stopped. */
-static double own_lr(const struct gpt_args *args, uint64_t step)
+uint64_t gpt_lr_total(const struct gpt_args *args)
 {
+	bool has_total = args->lr_kind == 0 || OF_TOTAL >> args->lr_kind & 1;
+
+	if (!has_total || args->lr_options.kind || (args->lr_kind == 0 && args->lr <= args->min_lr))
+		return 0;
+	return args->lr_total_count ? args->lr_total_count : args->step_count;
+}
+
+/* Linear warm-up, then half a cosine down to --min-lr. @update: from 1. It depends on the count of
+ * updates alone, so a resumed run goes on as if it had never stopped. */
+static double own_lr(const struct gpt_args *args, uint64_t update)
+{
+	uint64_t total = gpt_lr_total(args);
 	double progress;
 
-	assert(step >= 1);
-	if (step <= args->warmup_count)
-		return args->lr * (double)step / (double)args->warmup_count;
-	if (step >= args->step_count)
+	assert(update >= 1);
+	if (update <= args->warmup_count)
+		return args->lr * (double)update / (double)args->warmup_count;
+	if (update >= total)
 		return args->min_lr;
-	progress = (double)(step - args->warmup_count) /
-	           (double)(args->step_count - args->warmup_count);
+	progress = (double)(update - args->warmup_count) / (double)(total - args->warmup_count);
 	return args->min_lr + 0.5 * (args->lr - args->min_lr) * (1.0 + cos(M_PI * progress));
 }
 
@@ -186,11 +195,11 @@ void gpt_lr(const struct gpt_args *args, uint64_t step, uint64_t update_count,
 	struct zinf_lr_options options;
 	int r;
 
+	assert(update_count < step);
 	if (args->lr_kind == 0) {
-		*ret_value = (struct zinf_lr_value){ .lr = own_lr(args, step) };
+		*ret_value = (struct zinf_lr_value){ .lr = own_lr(args, update_count + 1) };
 		return;
 	}
-	assert(update_count < step);
 	options = schedule_of(args);
 	r = zinf_lr_at(&options, update_count, ret_value);
 	assert(r == 0); /* gpt_lr_check() */

@@ -12,7 +12,10 @@
 /* Whether the flags make a schedule, and are all of it. -EINVAL with the reason. */
 int gpt_lr_check(const struct gpt_args *args, struct gpt_problem *problem);
 
+/* Updates to the end of the schedule; 0: it has no end, or a file names it. */
+uint64_t gpt_lr_total(const struct gpt_args *args);
+
 /* The value of a step. @step: from 1. @update_count: of the steps before it, those that changed the
- * parameters: the schedules of others go by them, gpt's own goes by steps. */
+ * parameters. A schedule goes by them: a step that was skipped does not move it. */
 void gpt_lr(const struct gpt_args *args, uint64_t step, uint64_t update_count,
             struct zinf_lr_value *ret_value);

@@ -7,9 +7,11 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/gpt/args_lr.h"
 #include "examples/gpt/f16.h"
 
 /* Rank 0 writes first values through the parameters' own addresses. @values: scratch. */
@@ -56,6 +58,20 @@ static int write_first_values(const struct gpt_run *run, struct gpt_backend *bac
 	return r ? gpt_backend_problem(backend, r, problem) : 0;
 }
 
+/* The job's learning rate changes when its schedule ends elsewhere. 0: not known, or no end. */
+static void note_total(const struct gpt_report *report, uint64_t former, uint64_t total)
+{
+	char text[160];
+
+	if (!former || !total || former == total)
+		return;
+	(void)snprintf(text, sizeof(text),
+	               "the learning-rate schedule ended at update %" PRIu64 " and ends at %" PRIu64
+	               " now; --lr-total %" PRIu64 " keeps it",
+	               former, total, former);
+	gpt_report_note(report, text);
+}
+
 /* Where the former life of this job stood. */
 static int resume(const struct gpt_run *run, struct gpt_backend *backend,
                   const struct gpt_report *report, uint64_t step, struct gpt_blob *ret_blob,
@@ -76,7 +92,7 @@ static int resume(const struct gpt_run *run, struct gpt_backend *backend,
 			                  .step = step,
 			                  .seed = run->args->seed,
 			                  .fingerprint = run->corpus->fingerprint };
-	else if (r || bytes != sizeof(blob))
+	else if (r || (bytes != sizeof(blob) && bytes != GPT_BLOB_BYTES_FIRST))
 		blob.magic = 0;
 	/* Who had no data in the last step (--once) gave none of that one; rank 0 has some. */
 	if (blob.magic != GPT_BLOB_MAGIC || blob.step > step ||
@@ -87,20 +103,22 @@ static int resume(const struct gpt_run *run, struct gpt_backend *backend,
 		                       "this program; give another --job",
 		                       step);
 	/* The blob of a step is given before it is known whether the step was skipped. */
-	if (step && run->args->lr_kind && run->args->is_skipping_nonfinite &&
+	if (step && run->args->lr_kind != ZINF_LR_CONSTANT && run->args->is_skipping_nonfinite &&
 	    backend->ops->update_count(backend) < 0)
-		return gpt_problem_set(
-			problem, -EINVAL,
-			"the job stands at step %" PRIu64 ", of which --skip-nonfinite may have "
-			"skipped some, --lr-schedule %s goes by updates, and this zinfd does not "
-			"say how many there were; use a newer one, or --lr-schedule gpt",
-			step, zinf_lr_name((enum zinf_lr_kind)run->args->lr_kind));
+		return gpt_problem_set(problem, -EINVAL,
+		                       "the job stands at step %" PRIu64
+		                       ", and --skip-nonfinite may have skipped some steps; the "
+		                       "learning rate goes by updates, and this zinfd does not "
+		                       "count them: use a newer zinfd, or --lr-schedule constant",
+		                       step);
 	if (blob.seed != run->args->seed)
 		gpt_report_note(report, "the job was begun with another --seed");
 	if (blob.fingerprint != run->corpus->fingerprint)
 		gpt_report_note(report, "the job was begun with other --data");
+	note_total(report, blob.lr_total, gpt_lr_total(run->args));
 	blob.seed = run->args->seed;
 	blob.fingerprint = run->corpus->fingerprint;
+	blob.lr_total = gpt_lr_total(run->args);
 	*ret_blob = blob;
 	gpt_report_resumed(report, step, blob.token_count);
 	return 0;
@@ -117,6 +135,7 @@ int gpt_begin(const struct gpt_run *run, struct gpt_backend *backend,
 		.magic = GPT_BLOB_MAGIC,
 		.seed = run->args->seed,
 		.fingerprint = run->corpus->fingerprint,
+		.lr_total = gpt_lr_total(run->args),
 	};
 	int r;
 

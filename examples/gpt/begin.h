@@ -2,6 +2,7 @@
 /* Where a run begins, and what is committed so that it can go on. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "examples/gpt/report.h"
@@ -19,7 +20,11 @@ struct gpt_blob {
 	uint64_t rng_state;      /* of the last batch */
 	uint64_t seed;
 	uint64_t fingerprint; /* of the text */
+	uint64_t lr_total;    /* gpt_lr_total() */
 };
+
+/* Jobs of older programs have blobs that end before ->lr_total. */
+#define GPT_BLOB_BYTES_FIRST offsetof(struct gpt_blob, lr_total)
 
 int gpt_begin(const struct gpt_run *run, struct gpt_backend *backend,
               const struct gpt_report *report, struct gpt_blob *ret_blob, uint64_t *ret_step,

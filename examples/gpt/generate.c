@@ -76,7 +76,7 @@ static bool is_finite(const float *logits)
 /*
  * @text: (@prompt_bytes + @count,), begins with the prompt, of a byte at least; the rest is
  * written. @emit: may be NULL. Return: 0; -ERANGE the model's output is not finite; -ENOMEM; what
- * the backend answered.
+ * the backend or @emit answered.
  */
 int gpt_generate(struct gpt_units *units, struct gpt_activations *acts,
                  const struct gpt_sampling *sampling, uint8_t *text, size_t prompt_bytes,
@@ -105,7 +105,7 @@ int gpt_generate(struct gpt_units *units, struct gpt_activations *acts,
 		} else {
 			text[index] = gpt_sample(logits, sampling, index);
 			if (emit)
-				emit(text[index], arg);
+				r = emit(text[index], arg);
 		}
 	}
 	free(inputs);

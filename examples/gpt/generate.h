@@ -19,8 +19,8 @@ struct gpt_sampling {
 	uint64_t seed;
 };
 
-/* Told of each byte as it is drawn. */
-typedef void (*gpt_emit_fn)(uint8_t byte, void *arg);
+/* Takes each byte as it is drawn. Return: 0; anything else ends the text. */
+typedef int (*gpt_emit_fn)(uint8_t byte, void *arg);
 
 uint8_t gpt_sample(const float *logits, const struct gpt_sampling *sampling, uint64_t index);
 int gpt_generate(struct gpt_units *units, struct gpt_activations *acts,

@@ -213,10 +213,13 @@ static void tell_complaints(struct launch *launch)
 static void report_culprit(const struct launch *launch)
 {
 	int status = launch->culprit_status;
+	bool is_closed = WIFEXITED(status) && WEXITSTATUS(status) == GPT_EXIT_CLOSED;
 	bool is_all = launch->process_count < launch->args->world_count;
 	const char *end = is_all || !launch->running_count ? "" : "; ending the others";
 	char who[32];
 
+	if (is_closed)
+		return; /* The user sees what is there. */
 	(void)snprintf(who, sizeof(who), is_all ? "the process of all" : "rank %d",
 	               launch->culprit);
 	if (WIFSIGNALED(status))

@@ -18,6 +18,7 @@
 #include "examples/gpt/args_deepspeed.h"
 #include "examples/gpt/clock.h"
 #include "examples/gpt/complaint.h"
+#include "examples/gpt/console.h"
 #include "examples/gpt/interrupt.h"
 #include "examples/gpt/launch.h"
 #include "examples/gpt/once.h"
@@ -125,11 +126,11 @@ static int train_with(const struct gpt_args *args, struct gpt_board *board, bool
 
 	r = gpt_is_using(args) ? gpt_use(&run, backend, &problem)
 	                       : gpt_train(&run, backend, &problem);
-	if (r)
+	if (r < 0)
 		gpt_complain(args, is_board_shared ? board : NULL, &problem);
 	/* A job that was made for nothing goes as well. */
-	is_deleting = r ? gpt_is_using(args) && backend->ops->committed_step(backend) < 0
-	                : args->is_deleting_job;
+	is_deleting = r < 0 ? gpt_is_using(args) && backend->ops->committed_step(backend) < 0
+	                    : args->is_deleting_job;
 	if (!is_deleting || !is_first_of_node(backend)) {
 		backend->ops->close(backend);
 		return r;
@@ -161,6 +162,8 @@ static int train_once(const struct gpt_args *args, struct gpt_board *board, bool
  * rank hangs. */
 static int exit_code(int error)
 {
+	if (error == GPT_CONSOLE_E_CLOSED)
+		return GPT_EXIT_CLOSED;
 	return error == -ESTALE || error == -EPIPE || error == -ETIMEDOUT ? GPT_EXIT_AGAIN
 	                                                                  : GPT_EXIT_ERROR;
 }
@@ -234,24 +237,34 @@ static int run(struct gpt_args *args)
 	return code;
 }
 
+static int show_text(const struct gpt_args *args, const char *program)
+{
+	struct gpt_problem problem = { "" };
+	int r;
+
+	if (args->is_help)
+		gpt_args_help(program);
+	else
+		(void)printf("zinf-gpt %s\n", zinf_version());
+	r = gpt_console_flush(&problem);
+	if (r < 0)
+		(void)fprintf(stderr, "zinf-gpt: %s\n", problem.chars);
+	return r ? exit_code(r) : GPT_EXIT_DONE;
+}
+
 int main(int argc, char **argv)
 {
 	struct gpt_problem problem = { "" };
 	struct gpt_args args;
 
+	gpt_console_open();
 	if (gpt_args_parse(&args, argc, (const char *const *)argv, &problem) ||
 	    (!args.is_help && gpt_args_environment(&args, &problem))) {
 		(void)fprintf(stderr, "zinf-gpt: %s\n", problem.chars);
 		return GPT_EXIT_USAGE;
 	}
-	if (args.is_help) {
-		gpt_args_help(argv[0]);
-		return GPT_EXIT_DONE;
-	}
-	if (args.is_version) {
-		(void)printf("zinf-gpt %s\n", zinf_version());
-		return GPT_EXIT_DONE;
-	}
+	if (args.is_help || args.is_version)
+		return show_text(&args, argv[0]);
 	start_with_blas_environment(argv);
 	/* Told once: by rank 0, or by the parent of ranks that are not started yet. */
 	if (gpt_deepspeed_apply(&args, args.rank <= 0 && !args.restart_index ? stderr : NULL,

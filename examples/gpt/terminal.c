@@ -78,7 +78,6 @@ void gpt_terminal_put(struct gpt_terminal *terminal, uint8_t byte)
 			show(terminal, terminal->bytes[i]);
 		terminal->byte_count = 0;
 	}
-	(void)fflush(terminal->file); /* As above. */
 }
 
 void gpt_terminal_end(struct gpt_terminal *terminal)

@@ -26,6 +26,7 @@
 #include "examples/gpt/args_scale.h"
 #include "examples/gpt/begin.h"
 #include "examples/gpt/clock.h"
+#include "examples/gpt/console.h"
 #include "examples/gpt/layers.h"
 #include "examples/gpt/once.h"
 #include "examples/gpt/report.h"
@@ -482,6 +483,8 @@ int gpt_train(const struct gpt_run *run, struct gpt_backend *backend, struct gpt
 	r = trainer_init(&trainer);
 	if (!r)
 		r = train(&trainer);
+	if (!r)
+		r = gpt_console_end(problem);
 	trainer_deinit(&trainer);
 	return r;
 }

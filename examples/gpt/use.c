@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/gpt/console.h"
 #include "examples/gpt/generate.h"
 #include "examples/gpt/measure.h"
 #include "examples/gpt/share.h"
@@ -29,7 +30,7 @@ static void show_loss(const struct user *user, double loss, uint64_t byte_count)
 {
 	const struct gpt_args *args = user->run->args;
 
-	if (user->backend->rank_first != 0 || args->is_quiet)
+	if (user->backend->rank_first != 0)
 		return;
 	if (args->is_json && isfinite(loss))
 		(void)printf("{\"event\":\"eval_text\",\"step\":%" PRIu64 ",\"bytes\":%" PRIu64
@@ -71,24 +72,34 @@ static int evaluate(struct user *user)
 	if (r)
 		return gpt_backend_problem(user->backend, r, user->problem);
 	show_loss(user, gpt_board_mean(sums, world) * world / (double)byte_count, byte_count);
-	return 0;
+	return gpt_console_flush(user->problem);
 }
 
 /* ---- --generate ---- */
 
+struct emitter {
+	struct gpt_terminal terminal;
+	struct gpt_problem *problem;
+};
+
 /* A byte of JSON's text: beyond ASCII the code point of its number, as any byte may come. */
-static void emit_json(uint8_t byte, void *arg)
+static int emit_json(uint8_t byte, void *arg)
 {
-	(void)arg;
+	struct emitter *emitter = arg;
+
 	if (byte < 0x20 || byte >= 0x7f)
 		(void)printf("\\u%04x", byte);
 	else
 		(void)printf("%s%c", byte == '"' || byte == '\\' ? "\\" : "", byte);
+	return gpt_console_flush(emitter->problem);
 }
 
-static void emit_plain(uint8_t byte, void *arg)
+static int emit_plain(uint8_t byte, void *arg)
 {
-	gpt_terminal_put(arg, byte);
+	struct emitter *emitter = arg;
+
+	gpt_terminal_put(&emitter->terminal, byte);
+	return gpt_console_flush(emitter->problem);
 }
 
 static int generate(struct user *user)
@@ -97,11 +108,11 @@ static int generate(struct user *user)
 	const struct gpt_sampling sampling = { .temperature = args->temperature,
 		                               .top_k = args->top_k,
 		                               .seed = args->seed };
-	struct gpt_terminal terminal = { .file = stdout };
+	struct emitter emitter = { .terminal = { .file = stdout }, .problem = user->problem };
 	gpt_emit_fn emit = args->is_json ? emit_json : emit_plain;
 	size_t prompt_bytes = strlen(args->prompt);
 	uint8_t *text = malloc(prompt_bytes + args->generate_count);
-	int r;
+	int r = 0;
 
 	if (!text)
 		return gpt_problem_set(user->problem, -ENOMEM,
@@ -110,14 +121,15 @@ static int generate(struct user *user)
 	memcpy(text, args->prompt, prompt_bytes);
 	if (args->is_json)
 		(void)printf("{\"event\":\"text\",\"step\":%" PRIu64 ",\"text\":\"", user->step);
-	for (size_t i = 0; i < prompt_bytes; i++)
-		emit(text[i], &terminal);
-	r = gpt_generate(&user->units, &user->acts, &sampling, text, prompt_bytes,
-	                 args->generate_count, emit, &terminal, user->problem);
-	gpt_terminal_end(&terminal);
+	for (size_t i = 0; !r && i < prompt_bytes; i++)
+		r = emit(text[i], &emitter);
+	if (!r)
+		r = gpt_generate(&user->units, &user->acts, &sampling, text, prompt_bytes,
+		                 args->generate_count, emit, &emitter, user->problem);
+	gpt_terminal_end(&emitter.terminal);
 	(void)printf(args->is_json ? "\"}\n" : "\n"); /* Also behind half a text. */
 	free(text);
-	return r;
+	return r ? r : gpt_console_flush(user->problem);
 }
 
 /* ---- the whole ---- */

@@ -12,5 +12,5 @@ static inline _Bool gpt_is_using(const struct gpt_args *args)
 }
 
 /* Return: 0; -ENODATA the job has no parameters yet; -EINVAL more ranks than one generate, or the
- * text is too short; -ERANGE; what the backend answered. */
+ * text is too short; -ERANGE; what the backend answered; GPT_CONSOLE_E_CLOSED: nobody reads it. */
 int gpt_use(const struct gpt_run *run, struct gpt_backend *backend, struct gpt_problem *problem);

@@ -102,3 +102,91 @@ Test(dump, a_full_disk_leaves_the_former_file)
 	gpt_run(1, "zinf-gpt", PLAIN "--dump .");
 	system_expect_text(words, "writing --dump . failed: Is a directory");
 }
+
+/* ---- standard output ---- */
+
+#define MODEL "--layers 1 --heads 1 --d-model 16 --seq-len 16 --batch-size 1 --staging 4M "
+
+static void start_trained(void)
+{
+	gpt_start();
+	gpt_run(0, "zinf-gpt", TINY "--steps 2 --quiet");
+}
+
+TestSuite(stdout_lost, .init = start_trained, .fini = files_stop, .timeout = 120);
+
+/* Ends with @code and prints nothing but @says. */
+static void expect_end(int code, const char *says, const char *arguments)
+{
+	gpt_run(code, "zinf-gpt", arguments);
+	cr_expect_str_eq(words, says, "%s", arguments);
+}
+
+/* With a full disk for its output; must end with 1. Its errors lie in `words`. */
+static void run_full(const char *arguments)
+{
+	char line[600];
+
+	(void)snprintf(line, sizeof(line), "--version >/dev/null; ( $program %s 2>&1 >/dev/full )",
+	               arguments);
+	gpt_run(1, "zinf-gpt", line);
+}
+
+Test(stdout_lost, text_for_a_full_output_is_an_error)
+{
+	run_full("--help");
+	cr_expect_str_eq(words,
+	                 "zinf-gpt: writing to standard output failed: No space left on device\n");
+	run_full("--version");
+	cr_expect_str_eq(words,
+	                 "zinf-gpt: writing to standard output failed: No space left on device\n");
+	run_full(MODEL "--generate 1000000000");
+	system_expect_text(words, "zinf-gpt: rank 0: writing to standard output failed: No space "
+	                          "left on device\n");
+	run_full(MODEL "--generate 1000000000 --json");
+	system_expect_text(words, "No space left on device\n");
+	run_full(MODEL "--eval /usr/share/common-licenses/BSD");
+	system_expect_text(words, "No space left on device\n");
+	gpt_run(0, "zinf-gpt",
+	        "--version; ( $program " MODEL "--generate 1000000000 >&- ); echo $?");
+	system_expect_text(words, "141\n");
+}
+
+Test(stdout_lost, text_ends_quietly_when_nobody_reads_it)
+{
+	expect_end(0, "The end141\n",
+	           "--version >/dev/null; { $program " MODEL
+	           "--generate 1000000000 --prompt 'The end of all' 2>&1; echo $? >code; } | "
+	           "head -c 7; cat code");
+	/* What was made for it goes as well. */
+	gpt_run(0, "zctl", "snapshot gpt --name s");
+	expect_end(0, "T141\n",
+	           "--version >/dev/null; { $program " MODEL
+	           "--generate 1000000000 --prompt 'The end' --job look --load gpt/s --delete-job "
+	           "2>&1; echo $? >code; } | head -c 1; cat code");
+	gpt_run(0, "zctl", "jobs");
+	cr_expect_null(strstr(words, "look"), "%s", words);
+}
+
+Test(stdout_lost, training_goes_on_without_a_reader)
+{
+	gpt_run(0, "zinf-gpt",
+	        "--version; { $program " TINY
+	        "--steps 30 --log-every 1 2>errors; echo $? >code; } | "
+	        "head -n 1; cat code errors");
+	system_expect_text(words, "\n0\n");
+	gpt_run(0, "zctl", "jobs gpt");
+	system_expect_text(words, "step 30");
+	run_full(TINY "--steps 32 --log-every 1");
+	system_expect_text(words, "writing to standard output failed, and lines are lost; the "
+	                          "training itself is complete and committed\n");
+	gpt_run(0, "zctl", "jobs gpt");
+	system_expect_text(words, "step 32");
+	gpt_run(0, "zinf-gpt", "--version; ( $program " TINY "--steps 33 --log-every 1 >&- )");
+}
+
+Test(stdout_lost, the_loss_of_a_text_is_no_progress)
+{
+	gpt_run(0, "zinf-gpt", MODEL "--eval /usr/share/common-licenses/BSD --quiet");
+	system_expect_text(words, "/usr/share/common-licenses/BSD: loss ");
+}

@@ -4,6 +4,8 @@
  * reference backend, which is told to have a past.
  */
 #include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include "examples/gpt/begin.h"
 #include "tests/unit/gpt/fixture.h"
@@ -14,6 +16,7 @@ static const struct gpt_config tiny = {
 
 static struct gpt_blob stored;
 static bool has_blob = true;
+static size_t stored_bytes = sizeof(stored);
 static uint32_t rank;
 static int64_t stored_step, stored_updates;
 
@@ -34,8 +37,8 @@ static int past_blob(struct gpt_backend *backend, void *blob, size_t blob_bytes,
 	(void)backend;
 	cr_assert_eq(blob_bytes, sizeof(stored));
 	if (has_blob)
-		memcpy(blob, &stored, sizeof(stored));
-	*ret_bytes = has_blob ? sizeof(stored) : 0;
+		memcpy(blob, &stored, stored_bytes);
+	*ret_bytes = has_blob ? stored_bytes : 0;
 	return 0;
 }
 
@@ -91,13 +94,60 @@ Test(begin, an_older_daemon_does_not_know_what_was_skipped)
 	remember();
 	stored_updates = -1;
 	cr_expect_eq(begin("--lr-schedule=linear", "--skip-nonfinite", &step, &problem), -EINVAL);
-	cr_expect(strstr(problem.chars, "the job stands at step 4, of which --skip-nonfinite may "
-	                                "have skipped some, --lr-schedule linear goes by updates, "
-	                                "and this zinfd does not say how many there were"),
+	cr_expect(strstr(problem.chars, "the job stands at step 4, and --skip-nonfinite may "
+	                                "have skipped some steps"),
 	          "%s", problem.chars);
-	cr_expect_eq(begin("--skip-nonfinite", NULL, &step, &problem), 0,
-	             "gpt's own goes by steps");
+	cr_expect_eq(begin("--skip-nonfinite", NULL, &step, &problem), -EINVAL);
+	cr_expect_eq(begin("--skip-nonfinite", "--lr-schedule=constant", &step, &problem), 0);
 	cr_expect_eq(begin("--lr-schedule=linear", NULL, &step, &problem), 0, "nothing is skipped");
+}
+
+/* @note: NULL, nothing is said. */
+static void expect_note(const char *steps, const char *total, const char *note)
+{
+	struct gpt_problem problem = { "" };
+	char words[1024] = "";
+	uint64_t step = 0;
+	FILE *errors = tmpfile();
+	int saved = dup(STDERR_FILENO);
+
+	cr_assert(errors && saved >= 0);
+	(void)dup2(fileno(errors), STDERR_FILENO);
+	cr_expect_eq(begin(steps, total, &step, &problem), 0, "%s", problem.chars);
+	(void)dup2(saved, STDERR_FILENO);
+	(void)close(saved);
+	rewind(errors);
+	words[fread(words, 1, sizeof(words) - 1, errors)] = '\0';
+	(void)fclose(errors);
+	if (note)
+		cr_expect(strstr(words, note), "%s", words);
+	else
+		cr_expect_str_eq(words, "");
+}
+
+Test(begin, a_schedule_that_ends_elsewhere_is_noted)
+{
+	remember();
+	stored.lr_total = 30;
+	expect_note("--steps=30", NULL, NULL);
+	expect_note("--steps=40", "--lr-total=30", NULL);
+	expect_note("--steps=40", NULL,
+	            "the learning-rate schedule ended at update 30 and ends at "
+	            "40 now; --lr-total 30 keeps it\n");
+	stored.lr_total = 0;
+	expect_note("--steps=40", NULL, NULL);
+}
+
+Test(begin, the_blob_of_an_older_program_is_taken)
+{
+	struct gpt_problem problem = { "" };
+	uint64_t step = 0;
+
+	remember();
+	stored_bytes = GPT_BLOB_BYTES_FIRST;
+	cr_expect_eq(begin("--steps=40", NULL, &step, &problem), 0, "%s", problem.chars);
+	stored_bytes--;
+	cr_expect_eq(begin("--steps=40", NULL, &step, &problem), -EINVAL);
 }
 
 Test(begin, a_job_of_another_program_is_refused)

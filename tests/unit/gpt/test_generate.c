@@ -107,11 +107,12 @@ Test(generate, of_equal_ones_the_first_are_the_top_k)
 
 /* ---- over a model ---- */
 
-static void emit(uint8_t byte, void *arg)
+static int emit(uint8_t byte, void *arg)
 {
 	uint8_t **end = arg;
 
 	*(*end)++ = byte;
+	return 0;
 }
 
 Test(generate, the_same_text_comes_again_and_another_seed_has_another)

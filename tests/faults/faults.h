@@ -15,7 +15,7 @@ struct test {
 	bool is_memory;           /* the victim's state is in memory */
 	bool is_again;            /* a way is walked once more, from wherever the victim stands */
 	uint32_t commit_interval; /* the victim's; 0: every step */
-	bool is_pool;             /* the victim's parameters are on NVMe */
+	uint64_t pool_bytes;      /* the victim's parameters are on NVMe; 0: they are not */
 	uint64_t first_bytes;     /* where the victim's extents begin */
 	uint32_t site_counts[2];
 	uint32_t way_sites;   /* of ways.c, all together */
@@ -40,6 +40,14 @@ int faults_train_all(struct test *test, struct trainer_report *ret_report);
 /* The sentence has all that is needed to find the place. */
 bool faults_names_place(const struct test *test, const char *text);
 bool faults_destroy(struct test *test, const char *job);
+
+/* ---- busy.c ---- */
+
+/* A loop for each CPU, which takes turns with the daemon there; they rest at first. */
+bool faults_busy_start(void);
+/* Lets the loops run, or rest. */
+void faults_busy_set(bool is_busy);
+void faults_busy_stop(void);
 
 /* ---- ways.c ---- */
 

@@ -47,11 +47,10 @@ struct trainer_settings faults_settings(const struct test *test, const char *job
 	settings.options.offload_optimizer = test->is_memory ? ZINF_OFFLOAD_CPU : ZINF_OFFLOAD_NVME;
 	settings.options.durability = test->durability;
 	settings.options.commit_interval = test->commit_interval;
-	settings.options.staging_bytes = test->is_pool ? 10 << 20 : 8 << 20;
-	if (test->is_pool) {
-		/* Of its largest unit, and no more. */
+	settings.options.staging_bytes = test->pool_bytes ? 10 << 20 : 8 << 20;
+	if (test->pool_bytes) {
 		settings.options.offload_param = ZINF_OFFLOAD_NVME;
-		settings.options.param_budget_bytes = 544 << 10;
+		settings.options.param_budget_bytes = test->pool_bytes;
 		settings.step.update_early = true;
 	}
 	return settings;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ways to a store beside those of a plain step (faults.h): a pool of parameters, steps between
+ * The ways to a store beside those of a plain step (faults.h): pools of parameters, steps between
  * commits, a snapshot of state in memory, a job that begins with a snapshot, export, import,
  * tensors. Each is walked with an error at its n-th read or write, for n from 1 until it passes
- * through, and once more on a sound disk, where it must succeed.
+ * through, and once more on a sound disk, where it must succeed. Every second walk runs beside a
+ * busy loop on each CPU, so that threads meet in other orders.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@ struct way {
 	const char *words;
 	int (*walk)(struct test *test, char *text);
 	bool has_writes, has_reads;
+	bool is_cold; /* each step reads all of its state */
 };
 
 static int zctl(struct test *test, char *text, const char *const *arguments)
@@ -35,19 +37,31 @@ static int zctl(struct test *test, char *text, const char *const *arguments)
 static int ended(struct test *test, char *text, int r, const struct trainer_report *report)
 {
 	(void)snprintf(text, TEXT_BYTES, "%s", report->text);
-	test->is_pool = false;
+	test->pool_bytes = 0;
 	return r;
 }
 
-static int walk_pool(struct test *test, char *text)
+static int walk_pool_of(struct test *test, uint64_t pool_bytes, char *text)
 {
 	struct trainer_report report;
 	int r;
 
-	test->is_pool = true;
+	test->pool_bytes = pool_bytes;
 	r = test->is_again ? faults_train(test, 3, false, &report)
 	                   : faults_train_all(test, &report);
 	return ended(test, text, r, &report);
+}
+
+/* For the largest unit, and no more. */
+static int walk_pool(struct test *test, char *text)
+{
+	return walk_pool_of(test, 544 << 10, text);
+}
+
+/* For all units: an update finds its parameters there while it reads its state. */
+static int walk_wide_pool(struct test *test, char *text)
+{
+	return walk_pool_of(test, 4 << 20, text);
 }
 
 /* Two steps that no catalog names, which the end of the group commits; then three more. */
@@ -238,13 +252,14 @@ static int walk_tensors(struct test *test, char *text)
 /* ---- all of them ---- */
 
 static const struct way ways[] = {
-	{ "a pool of parameters", walk_pool, true, true },
-	{ "steps that are not committed", walk_interval, true, true },
-	{ "a snapshot of state in memory", walk_snapshot, true, false },
-	{ "a job that begins with a snapshot", walk_load, true, true },
-	{ "export", walk_export, false, true },
-	{ "import", walk_import, true, false },
-	{ "tensors", walk_tensors, true, true },
+	{ "a pool of parameters", walk_pool, true, true, false },
+	{ "a pool of all parameters", walk_wide_pool, true, true, true },
+	{ "steps that are not committed", walk_interval, true, true, false },
+	{ "a snapshot of state in memory", walk_snapshot, true, false, false },
+	{ "a job that begins with a snapshot", walk_load, true, true, false },
+	{ "export", walk_export, false, true, false },
+	{ "import", walk_import, true, false, false },
+	{ "tensors", walk_tensors, true, true, false },
 };
 
 /* Where it failed is said: the place in the store, its path, and what it was. */
@@ -290,9 +305,12 @@ static int run_site(struct test *test, const struct way *way, const char *rule, 
 
 	(void)snprintf(backend, sizeof(backend), "faulty:over=threads,seed=%llu,%s%u",
 	               (unsigned long long)test->seed, rule, site);
+	test->harness.options.extra = way->is_cold ? HARNESS_COLD : NULL;
 	if (!faults_start(test, backend))
 		return -1;
+	faults_busy_set(test->case_count % 2);
 	r = way->walk(test, text);
+	faults_busy_set(false);
 	was_reached = r || was_hit(test);
 	if (r)
 		is_right = goes_on(test, way, r, text);
@@ -354,7 +372,7 @@ static bool prepare(struct test *test)
 bool faults_check_ways(struct test *test)
 {
 	char words[TEXT_BYTES];
-	bool is_right = prepare(test);
+	bool is_right = prepare(test) && faults_busy_start();
 	uint32_t last = 0;
 
 	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways) && is_right; i++) {
@@ -364,6 +382,8 @@ bool faults_check_ways(struct test *test)
 			is_right = is_right && sweep(test, &ways[i], "EIO=read@", &last) &&
 			           sweep_damage(test, &ways[i], last);
 	}
+	faults_busy_stop();
+	test->harness.options.extra = NULL;
 	is_right = is_right && faults_start(test, "auto") &&
 	           faults_says(!ZCTL(test, words, "snapshot", "rm", "base/mine"),
 	                       "no snapshot is left", words) &&

@@ -251,11 +251,14 @@ static void item_computed(struct dev_task *task)
 	struct zero_item *item = container_of(task, struct zero_item, task);
 	struct zero_job *job = item->job;
 	struct zero *zero = job->zero;
+	bool was_pooled = item->is_pooled;
 	bool is_room;
 
 	pipeline_tick(job);
 	job_unbusy(job);
 	is_room = item_leave_pool(item);
+	if (was_pooled)
+		item->param = item_slot_param(item); /* update_run() has copied them there. */
 	/* Nothing new begins, and units of an aborted step are nobody's. */
 	if (item->error || job->pipeline.error || job->pipeline.is_aborted) {
 		item_finish(item);

@@ -45,6 +45,6 @@ bool item_leave_pool(struct zero_item *item)
 		return false;
 	assert(unit->pooled_count > 0);
 	item->is_pooled = false;
-	item->param = item_slot_param(item);
+	item->param = NULL;
 	return --unit->pooled_count == 0;
 }

@@ -19,6 +19,6 @@ struct zero_item;
 void *item_slot_param(const struct zero_item *item);
 /* Where they are when the update comes to them. False: they have to be read, to ->param. */
 bool item_has_param(struct zero_item *item);
-/* The update of what lies in the pool is over, and ->param the copy; or it will not be. Return:
- * true when the unit may go from the pool, as it could not before. */
+/* The update of what lies in the pool is over, or it failed before it began: the item forgets where
+ * the parameters are. Return: true when the unit may go from the pool, as it could not before. */
 bool item_leave_pool(struct zero_item *item);

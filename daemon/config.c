@@ -50,21 +50,24 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct config_reader *re
 static int refuse_section(struct config_reader *reader, const char *section)
 {
 	struct zi_nearest nearest = { .wanted = section };
+	const char *near;
 
 	for (uint32_t i = 0; i < config_section_count; i++)
 		zi_nearest_offer(&nearest, config_sections[i].name);
 	if (!*section)
 		return refuse(reader, "a key before the first section; allowed are [daemon], "
 		                      "[tier.cpu], [nvme NAME], [limits], [quota], [step]");
+	near = zi_nearest_name(&nearest);
 	return refuse(reader,
-	              "no section [%.40s] (nearest: [%s]); allowed are [daemon], [tier.cpu], "
+	              "no section [%.40s]%s%s%s; allowed are [daemon], [tier.cpu], "
 	              "[nvme NAME], [limits], [quota], [step]",
-	              section, nearest.name);
+	              section, near ? " (nearest: [" : "", near ? near : "", near ? "])" : "");
 }
 
 static int refuse_key(struct config_reader *reader, const char *section, const char *name)
 {
 	struct zi_nearest nearest = { .wanted = name };
+	const char *near;
 	char allowed[ZI_TEXT_BYTES] = "";
 
 	for (uint32_t i = 0; i < config_key_count; i++) {
@@ -76,8 +79,9 @@ static int refuse_key(struct config_reader *reader, const char *section, const c
 		(void)snprintf(allowed + used_bytes, sizeof(allowed) - used_bytes, "%s%s",
 		               used_bytes ? ", " : "", config_keys[i].name); /* May be cut. */
 	}
-	return refuse(reader, "[%s] has no key '%.40s' (nearest: '%s'); allowed are %s", section,
-	              name, nearest.name, allowed);
+	near = zi_nearest_name(&nearest);
+	return refuse(reader, "[%s] has no key '%.40s'%s%s%s; allowed are %s", section, name,
+	              near ? " (nearest: '" : "", near ? near : "", near ? "')" : "", allowed);
 }
 
 static const struct config_key *find_key(const char *section, const char *name, uint32_t *ret_index)

@@ -26,6 +26,21 @@ static const struct strategy_word {
 /* Of options that have them. */
 #define STRATEGY_BYTES_MIN (offsetof(struct zinf_options, shard_size) + sizeof(uint32_t))
 
+static int refuse_name(const char *name, const struct zi_nearest *nearest, struct zi_text *text)
+{
+	const char *near = zi_nearest_name(nearest);
+	int r = zi_text_error(text, -EINVAL, "no strategy '%.60s': ", name);
+
+	if (near) {
+		zi_text_append(text, "did you mean '%s'?", near);
+		return r;
+	}
+	zi_text_append(text, "allowed are");
+	for (size_t i = 0; i < ZI_COUNT_OF(strategy_words); i++)
+		zi_text_append(text, "%s %s", i ? "," : "", strategy_words[i].name);
+	return r;
+}
+
 int zinf_strategy_by_name(const char *name, struct zinf_options *options)
 {
 	struct zi_nearest nearest = { .wanted = name };
@@ -52,8 +67,7 @@ int zinf_strategy_by_name(const char *name, struct zinf_options *options)
 		                  "ZINF_OPTIONS_INIT",
 		                  options->bytes);
 	else
-		r = zi_text_error(&text, -EINVAL, "no strategy '%.60s': did you mean '%s'?", name,
-		                  nearest.name);
+		r = refuse_name(name, &nearest, &text);
 	zi_client_set_attach_error(&text);
 	return err_origin(r);
 }

@@ -2,12 +2,13 @@
 /* Which known name somebody may have meant. Floor 0, any thread: no state. */
 #include "common/base/nearest.h"
 
+#include <ctype.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "common/base/cleanup.h"
 
-/* Levenshtein's distance, one row of the table at a time. */
+/* Levenshtein's distance, one row of the table at a time. Case does not count. */
 static uint32_t distance(const char *a, const char *b)
 {
 	uint32_t row[ZI_NEAREST_BYTES + 1];
@@ -22,7 +23,8 @@ static uint32_t distance(const char *a, const char *b)
 
 		row[0] = i + 1;
 		for (uint32_t j = 0; j < b_bytes; j++) {
-			uint32_t changed = diagonal + (a[i] != b[j]);
+			uint32_t changed = diagonal + (tolower((unsigned char)a[i]) !=
+			                               tolower((unsigned char)b[j]));
 
 			diagonal = row[j + 1];
 			row[j + 1] = ZI_MIN(changed, ZI_MIN(row[j], row[j + 1]) + 1);
@@ -40,4 +42,16 @@ void zi_nearest_offer(struct zi_nearest *nearest, const char *name)
 		nearest->name = name;
 		nearest->distance = d;
 	}
+}
+
+/* Two letters may differ, or a third of a long name: slips and swapped letters stay within that. A
+ * name that has no letter in common is not near, however short. */
+const char *zi_nearest_name(const struct zi_nearest *nearest)
+{
+	uint32_t bytes = (uint32_t)strnlen(nearest->wanted, ZI_NEAREST_BYTES + 1);
+	uint32_t most = ZI_MAX(bytes / 3, 2u);
+
+	return nearest->name && nearest->distance <= most && nearest->distance < bytes
+	               ? nearest->name
+	               : NULL;
 }

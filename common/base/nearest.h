@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which known name somebody may have meant: Levenshtein's distance. Floor 0, any thread. */
+/* Which known name somebody may have meant: Levenshtein's distance, without regard to case. Floor
+ * 0, any thread. */
 #pragma once
 
 #include <stdint.h>
@@ -17,3 +18,5 @@ struct zi_nearest {
 /* Keeps @name if it is nearer to what is wanted than what was offered before; of equally near ones
  * the first. @name: the caller's, as long as @nearest is read. */
 void zi_nearest_offer(struct zi_nearest *nearest, const char *name);
+/* The name worth a "did you mean". NULL: no name is near, and a guess would mislead. */
+const char *zi_nearest_name(const struct zi_nearest *nearest);

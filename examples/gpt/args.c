@@ -110,6 +110,19 @@ int gpt_args_check(struct gpt_args *args, struct gpt_problem *problem)
 	return r ? r : gpt_lr_check(args, problem);
 }
 
+static int refuse_unknown(const char *word, struct gpt_problem *problem)
+{
+	int bytes = (int)strcspn(word, "=");
+	const char *near = gpt_option_nearest(word + 2, (size_t)bytes - 2);
+
+	if (near)
+		return gpt_problem_set(problem, -EINVAL,
+		                       "%.*s is unknown; did you mean --%s? (--help lists all)",
+		                       bytes, word, near);
+	return gpt_problem_set(problem, -EINVAL, "%.*s is unknown (--help lists all options)",
+	                       bytes, word);
+}
+
 /*
  * Reads "--name value", "--name=value" and flags. @args: defaults first, then what is given; texts
  * point into @argv. Return: 0, -EINVAL with the reason.
@@ -133,10 +146,7 @@ int gpt_args_parse(struct gpt_args *args, int argc, const char *const *argv,
 		option = gpt_option_find(name, equals ? (size_t)(equals - name) : strlen(name),
 		                         &index);
 		if (!option)
-			return gpt_problem_set(
-				problem, -EINVAL,
-				"%s is unknown; did you mean --%s? (--help lists all)", argv[i],
-				gpt_option_nearest(name));
+			return refuse_unknown(argv[i], problem);
 		args->is_given[index] = true;
 		if (option->kind == GPT_OPTION_FLAG) {
 			if (equals)

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,15 +38,23 @@ const struct gpt_option *gpt_option_find(const char *name, size_t name_bytes, ui
 	return NULL;
 }
 
-/* The known name that @name may have been meant for. */
-const char *gpt_option_nearest(const char *name)
+/* The known name that @name, (@name_bytes,), may have been meant for. NULL: none is near: a guess
+ * would mislead. Two letters may differ, or a third of a long name. */
+const char *gpt_option_nearest(const char *name, size_t name_bytes)
 {
-	const char *best = "help";
-	unsigned best_distance = gpt_distance(name, best);
+	unsigned most = name_bytes / 3 > 2 ? (unsigned)(name_bytes / 3) : 2;
+	unsigned best_distance = UINT_MAX;
+	const char *best = NULL;
+	char wanted[64];
+
+	if (name_bytes >= sizeof(wanted))
+		return NULL;
+	memcpy(wanted, name, name_bytes);
+	wanted[name_bytes] = '\0';
 
 	for (size_t t = 0; t < TABLE_COUNT; t++) {
 		for (uint32_t i = 0; i < tables[t]->count; i++) {
-			unsigned distance = gpt_distance(name, tables[t]->options[i].name);
+			unsigned distance = gpt_distance(wanted, tables[t]->options[i].name);
 
 			if (distance < best_distance) {
 				best = tables[t]->options[i].name;
@@ -53,7 +62,7 @@ const char *gpt_option_nearest(const char *name)
 			}
 		}
 	}
-	return best;
+	return best_distance <= most && best_distance < name_bytes ? best : NULL;
 }
 
 static int set_choice(const struct gpt_option *option, const char *value, uint32_t *ret_value,

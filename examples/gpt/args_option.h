@@ -78,7 +78,7 @@ extern const struct gpt_option_table gpt_options_output, gpt_options_tests; /* a
 	}
 
 const struct gpt_option *gpt_option_find(const char *name, size_t name_bytes, uint32_t *ret_index);
-const char *gpt_option_nearest(const char *name);
+const char *gpt_option_nearest(const char *name, size_t name_bytes);
 int gpt_option_set(const struct gpt_option *option, const char *value, struct gpt_args *args,
                    struct gpt_problem *problem);
 void gpt_option_help(void);

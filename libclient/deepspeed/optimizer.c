@@ -50,6 +50,11 @@ static int refuse_type(struct zinf_deepspeed *reader, const json_t *type)
 		                     deepspeed_show(type).chars);
 	for (uint32_t i = 0; i < ZI_COUNT_OF(optimizer_types); i++)
 		zi_nearest_offer(&nearest, optimizer_types[i].name);
+	if (!zi_nearest_name(&nearest))
+		return zi_text_error(&reader->text, err_origin(-EINVAL),
+		                     "optimizer.type is %s, which is no optimizer: adam, adamw, "
+		                     "sgd, adagrad, lion are allowed",
+		                     deepspeed_show(type).chars);
 	return zi_text_error(&reader->text, err_origin(-EINVAL),
 	                     "optimizer.type is %s, which is no optimizer; the nearest is \"%s\"",
 	                     deepspeed_show(type).chars, nearest.name);

@@ -15,6 +15,16 @@
 static const char *const schedule_types[] = { "LRRangeTest", "OneCycle", "WarmupLR",
 	                                      "WarmupDecayLR", "WarmupCosineLR" };
 
+/* @near: NULL, no name is. */
+static int refuse_type(struct zinf_deepspeed *reader, const json_t *type, const char *near)
+{
+	return zi_text_error(&reader->text, err_origin(-EINVAL),
+	                     "scheduler.type is %s: LRRangeTest, OneCycle, WarmupLR, "
+	                     "WarmupDecayLR, WarmupCosineLR are allowed%s%s%s",
+	                     deepspeed_show(type).chars, near ? "; the nearest is \"" : "",
+	                     near ? near : "", near ? "\"" : "");
+}
+
 /* As in the header: a wrong JSON type is left to the walk. Case counts there too. */
 int deepspeed_find_schedule(struct zinf_deepspeed *reader)
 {
@@ -30,12 +40,8 @@ int deepspeed_find_schedule(struct zinf_deepspeed *reader)
 		                     "scheduler.type is missing: it says which one");
 	for (uint32_t i = 0; i < ZI_COUNT_OF(schedule_types); i++)
 		zi_nearest_offer(&nearest, schedule_types[i]);
-	if (nearest.distance)
-		return zi_text_error(&reader->text, err_origin(-EINVAL),
-		                     "scheduler.type is %s: LRRangeTest, OneCycle, WarmupLR, "
-		                     "WarmupDecayLR, WarmupCosineLR are allowed; the nearest is "
-		                     "\"%s\"",
-		                     deepspeed_show(type).chars, nearest.name);
+	if (strcmp(nearest.name, nearest.wanted) != 0)
+		return refuse_type(reader, type, zi_nearest_name(&nearest));
 	reader->schedule = nearest.name;
 	reader->config.has_lr = true;
 	return 0;

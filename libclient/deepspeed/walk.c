@@ -84,8 +84,10 @@ static int refuse_unknown(struct zinf_deepspeed *reader, const char *object, con
 		zi_text_append(&reader->text, "its name is \"intra_op_parallelism\"");
 	else if (elsewhere)
 		zi_text_append(&reader->text, "did you mean %s?", elsewhere);
-	else
+	else if (zi_nearest_name(&nearest))
 		zi_text_append(&reader->text, "the nearest known one is \"%s\"", nearest.name);
+	else
+		zi_text_append(&reader->text, "docs/DEEPSPEED.md lists the known keys");
 	return err_origin(-EINVAL);
 }
 

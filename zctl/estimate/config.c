@@ -257,6 +257,7 @@ static int find_family(const json_t *config, const struct family **ret_family, s
 {
 	const json_t *type = json_object_get(config, "model_type");
 	struct zi_nearest nearest = { .wanted = json_string_value(type) };
+	const char *near;
 
 	if (!type && json_object_get(config, "intermediate_size")) {
 		*ret_family = &families[0];
@@ -272,10 +273,10 @@ static int find_family(const json_t *config, const struct family **ret_family, s
 		*ret_family = &families[i];
 		return 0;
 	}
-	(void)zi_text_error(text, 0,
-	                    "model_type '%.40s' is not known (the nearest is %s; known "
-	                    "are",
-	                    nearest.wanted, nearest.name);
+	near = zi_nearest_name(&nearest);
+	(void)zi_text_error(text, 0, "model_type '%.40s' is not known (%s%s%sknown are",
+	                    nearest.wanted, near ? "the nearest is " : "", near ? near : "",
+	                    near ? "; " : "");
 	for (size_t i = 0; text && i < ZI_COUNT_OF(families); i++)
 		zi_text_append(text, " %s", families[i].name);
 	if (text)

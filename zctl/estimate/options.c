@@ -145,8 +145,10 @@ void estimate_options_help(FILE *stream)
 	fprintf(stream, "  --%-17s %s\n", "json", "            for programs");
 }
 
-static const struct option *find(const char *word, struct zi_text *text)
+/* @given: as the user wrote it. */
+static const struct option *find(const char *given, struct zi_text *text)
 {
+	const char *word = given + strspn(given, "-");
 	struct zi_nearest nearest = { .wanted = word };
 
 	for (size_t i = 0; i < ZI_COUNT_OF(table); i++) {
@@ -154,7 +156,11 @@ static const struct option *find(const char *word, struct zi_text *text)
 		if (!strcmp(table[i].name, word))
 			return &table[i];
 	}
-	zi_text_set(text, "unknown option '--%.40s': did you mean --%s?", word, nearest.name);
+	if (zi_nearest_name(&nearest))
+		zi_text_set(text, "unknown option '%.40s': did you mean --%s?", given,
+		            nearest.name);
+	else
+		zi_text_set(text, "unknown option '%.40s'", given);
 	return NULL;
 }
 
@@ -253,7 +259,7 @@ static int take_words(struct estimate_options *options, int argc, char **argv, s
 			options->source = argv[i];
 			continue;
 		}
-		option = find(argv[i] + strspn(argv[i], "-"), text);
+		option = find(argv[i], text);
 		if (!option)
 			return err_origin(-EINVAL);
 		if (option->kind == KIND_FLAG) {

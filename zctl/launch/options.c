@@ -13,6 +13,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
+#include "common/base/nearest.h"
 #include "common/base/types.h"
 #include "zctl/launch/values.h"
 
@@ -121,14 +122,26 @@ static const struct option *find_option(const char *name, size_t bytes)
 	return NULL;
 }
 
-/* The first whose name goes on after what was given; "help" when none does. */
-static const char *nearest_option(const char *name, size_t bytes)
+/* The first whose name goes on after what was given, else the nearest. Return: -EINVAL. */
+static int refuse_option(const char *name, size_t bytes, struct zi_text *text)
 {
-	for (size_t i = 0; i < ZI_COUNT_OF(table); i++)
+	char wanted[ZI_NEAREST_BYTES + 2]; /* One more: what is longer stays too long. */
+	struct zi_nearest nearest = { .wanted = wanted };
+	const char *near = NULL;
+
+	(void)snprintf(wanted, sizeof(wanted), "%.*s", (int)bytes, name);
+	for (size_t i = 0; i < ZI_COUNT_OF(table) && !near; i++) {
+		zi_nearest_offer(&nearest, table[i].name);
 		if (bytes && strlen(table[i].name) > bytes &&
 		    strncmp(table[i].name, name, bytes) == 0)
-			return table[i].name;
-	return "help";
+			near = table[i].name;
+	}
+	near = near ? near : zi_nearest_name(&nearest);
+	if (near)
+		return zi_text_error(text, -EINVAL,
+		                     "--%s is unknown; did you mean --%s? (zctl launch --help)",
+		                     name, near);
+	return zi_text_error(text, -EINVAL, "--%s is unknown (zctl launch --help)", name);
 }
 
 static int set_binding(const char *name, const char *value, enum launch_binding *ret_binding,
@@ -288,9 +301,7 @@ static int read_option(const char *word, const struct option **ret_option, const
 	word += 2;
 	*ret_option = find_option(word, strcspn(word, "="));
 	if (!*ret_option)
-		return zi_text_error(text, -EINVAL,
-		                     "--%s is unknown; did you mean --%s? (zctl launch --help)",
-		                     word, nearest_option(word, strcspn(word, "=")));
+		return err_trace(refuse_option(word, strcspn(word, "="), text));
 	if (strchr(word, '='))
 		*ret_value = strchr(word, '=') + 1;
 	return 0;

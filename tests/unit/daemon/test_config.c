@@ -191,7 +191,7 @@ Test(config, stores_need_good_names_and_paths_of_their_own)
 	        "[nvme a] and [nvme b] have the same path /x");
 	refused("[nvme a]\npath = /x\nbackend = threads\n[nvme b]\npath = /y\n",
 	        "[nvme a] and [nvme b] differ in backend");
-	refused("[nvme a]\npath = /x\ndepth = 8\n", "nearest: 'path'");
+	refused("[nvme a]\npath = /x\ndepth = 8\n", "has no key 'depth'; allowed are");
 	refused("[nvme a]\npath = /x\nread_block = 5000\n", "multiples of 4096");
 }
 

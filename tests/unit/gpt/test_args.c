@@ -86,7 +86,9 @@ Test(args, what_is_wrong_is_named)
 		const char *line;
 		const char *says;
 	} cases[] = {
-		{ "--learning-rte 1", "unknown; did you mean --" },
+		{ "--bogus 1", "--bogus is unknown (--help lists all options)" },
+		{ "--x", "--x is unknown (--help lists all options)" },
+		{ "--warmpu=1", "--warmpu is unknown; did you mean --warmup?" },
 		{ "--layer 3", "did you mean --layers?" },
 		{ "--d_model 3", "did you mean --d-model?" },
 		{ "--seqlen=3", "did you mean --seq-len?" },
@@ -123,6 +125,7 @@ Test(args, what_is_wrong_is_named)
 		{ "--optimizer lion --beta2 1", "must be below 1 unless --optimizer is sgd" },
 		{ "--nesterov", "--nesterov needs --optimizer sgd" },
 		{ "--strategy zero4", "no strategy 'zero4': did you mean 'zero1'" },
+		{ "--strategy foo", "no strategy 'foo': allowed are dp, ddp, zero1" },
 		{ "--strategy full_shart", "did you mean 'full_shard'" },
 		{ "--shard-size 0", "allowed is 1 to 64" },
 		{ "--shard-size 2", "--shard-size 2 means nothing to --strategy ddp" },

@@ -163,9 +163,14 @@ Test(training, an_unknown_strategy_is_answered_with_the_nearest)
 	static const struct {
 		const char *name, *nearest;
 	} words[] = {
-		{ "zero4", "'zero1'" },       { "ZERO3", "'zero" },
-		{ "fulshard", "full_shard" }, { "hybrid-shard", "hybrid_shard" },
-		{ "fsdb", "fsdp" },           { "", "'dp'" },
+		{ "zero4", "'zero1'" },
+		{ "ZERO3", "'zero" },
+		{ "fulshard", "full_shard" },
+		{ "hybrid-shard", "hybrid_shard" },
+		{ "fsdb", "fsdp" },
+		{ "FSDP", "did you mean 'fsdp'" },
+		{ "foo", "no strategy 'foo': allowed are dp, ddp, zero1" },
+		{ "", "allowed are dp" },
 	};
 	struct zinf_options named = ZINF_OPTIONS_INIT;
 

@@ -7,8 +7,10 @@
 #include "daemon/daemon.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -23,6 +25,11 @@
 #include "daemon/catalog/catalog.h"
 #include "daemon/limits.h"
 #include "daemon/zero/zero.h"
+
+/* Two, so that one client's long answer does not keep all others waiting. */
+#define WORKER_THREADS 2u
+/* Behind jobs and the shard; ahead of what a site runs as batch (19). */
+#define WORKER_NICE 10
 
 /* A living daemon at our socket is found before anything of its is touched. Listening comes last,
  * so this is only the early word; zi_control_listen() decides. */
@@ -65,6 +72,16 @@ static int bind_to_node(void *arg)
 	const struct daemon_node *node = arg;
 
 	return err_trace(topo_bind_thread(node->topo, node->index));
+}
+
+/* What one client makes the daemon do goes behind what all jobs wait for. */
+static int bind_worker(void *arg)
+{
+	(void)arg;
+	(void)pthread_setname_np(pthread_self(), "admin"); /* Only a name. */
+	/* Refused: it is as urgent as the others, no reason to go without. */
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), WORKER_NICE);
+	return 0;
 }
 
 /* A CPU tier and a pool of threads for each NUMA node. */
@@ -193,6 +210,8 @@ static int make_sessions(struct daemon *daemon)
 		.connections_per_uid_max = (uint32_t)config->connections_per_uid,
 		.answers_per_uid_max = (uint32_t)config->answers_per_uid,
 		.answer_bytes_per_uid_max = config->answer_bytes_per_uid,
+		.units_max = (uint32_t)config->units,
+		.params_max = (uint32_t)config->params,
 		.ring_entries = (uint32_t)config->ring_entries,
 		.inflight_ops_max = (uint32_t)config->inflight_ops,
 		.handshake_ns = config->handshake_ms * ZI_NS_PER_MS,
@@ -204,6 +223,7 @@ static int make_sessions(struct daemon *daemon)
 		.zero = shard->zero,
 		.ring_tier = &daemon->cpu_tiers[0],
 		.holders = shard->holders,
+		.worker = daemon->worker,
 		.limits = &limits,
 		.cpu_count = zi_cpu_allowed_count(),
 		.pool_threads = daemon->pool_thread_count,
@@ -284,6 +304,8 @@ static int make_parts(struct daemon *daemon, struct zi_text *text)
 	if (!r)
 		r = make_nodes(daemon, capacity_bytes, text);
 	if (!r)
+		r = dev_host_new(bind_worker, NULL, WORKER_THREADS, &daemon->worker);
+	if (!r)
 		r = make_zero(daemon, text);
 	if (!r)
 		r = daemon_measure_stores(daemon);
@@ -339,6 +361,7 @@ void daemon_free(struct daemon *daemon)
 		(void)unlink(daemon->config->socket); /* Gone already: as wanted. */
 	for (uint32_t i = 0; i < daemon->cpu_tier_count; i++)
 		daemon->devices[i] = dev_free(daemon->devices[i]);
+	daemon->worker = dev_free(daemon->worker);
 	daemon->catalog = catalog_close(daemon->catalog);
 	daemon_stop_wear(daemon);
 	/* Nothing is in flight; and the engine belongs to the thread that is gone. */

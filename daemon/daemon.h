@@ -5,6 +5,7 @@
  *   control  (main thread) signals, listening socket, HELLO, ADMIN, watchdog
  *   shard-0  sessions, rings, jobs, tiers, the store engine
  *   pool-N   computing, per NUMA node
+ *   admin    answers and descriptions that take long, two threads
  *   commit   the catalog's
  *
  * Made and torn down by the main thread while no other runs; in between each thread keeps to its
@@ -78,6 +79,7 @@ struct daemon {
 	struct daemon_node nodes[TOPO_NODES_MAX];
 	uint32_t cpu_tier_count; /* of the three above */
 	uint32_t pool_thread_count;
+	struct dev *worker; /* of the sessions */
 
 	struct daemon_shard shard;
 	struct daemon_wear wear;

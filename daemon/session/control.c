@@ -63,6 +63,8 @@ int sess_control_new(const struct sess_control_options *options, struct sess_con
 		control->limits.sessions_max + control->limits.connections_max + SESS_RESERVED_MAX;
 	zi_list_init(&control->waiting);
 	zi_list_init(&control->unread);
+	zi_list_init(&control->queued);
+	zi_list_init(&control->asked);
 	control->sessions = calloc(control->slot_count, sizeof(struct sess));
 	control->message = aligned_alloc(64, ZI_MESSAGE_BYTES_MAX);
 	if (!control->sessions || !control->message)
@@ -203,20 +205,29 @@ static struct sess *sess_find_largest(struct sess_control *control, const struct
 
 /*
  * Finds the connection that goes for a newcomer: one of the uid with the most connections. One that
- * does not read its answer goes first, then the one that is silent longest. @uid: a connection of
- * this uid only; NULL: of any. Return: NULL: no connection may go.
+ * does not read its answer goes first, then the one that is silent longest, then one whose question
+ * waits for others. @uid: a connection of this uid only; NULL: of any. Return: NULL: no connection
+ * may go.
  */
 static struct sess *sess_find_victim(struct sess_control *control, const uid_t *uid)
 {
-	struct sess *unread = sess_find_largest(control, &control->unread, uid, true);
-	struct sess *silent = sess_find_largest(control, &control->waiting, uid, false);
-	uint64_t unread_count, silent_count;
+	struct zi_list *const lists[] = { &control->unread, &control->waiting, &control->queued };
+	struct sess *victim = NULL;
+	uint64_t most = 0;
 
-	if (!unread || !silent)
-		return unread ? unread : silent;
-	unread_count = sess_uid_used(control->shard->uids, unread->uid, SESS_UID_CONNECTIONS);
-	silent_count = sess_uid_used(control->shard->uids, silent->uid, SESS_UID_CONNECTIONS);
-	return unread_count >= silent_count ? unread : silent;
+	for (uint32_t i = 0; i < ZI_COUNT_OF(lists); i++) {
+		bool is_unread = lists[i] == &control->unread;
+		struct sess *session = sess_find_largest(control, lists[i], uid, is_unread);
+		uint64_t count = session ? sess_uid_used(control->shard->uids, session->uid,
+		                                         SESS_UID_CONNECTIONS)
+		                         : 0;
+
+		if (count <= most)
+			continue;
+		victim = session;
+		most = count;
+	}
+	return victim;
 }
 
 /* Counts a connection of @uid, for which another of the same uid may go. */

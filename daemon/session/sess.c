@@ -82,3 +82,39 @@ void sess_answered(struct sess *session)
 {
 	zi_loop_post(session->control->loop, &session->post, session->inquiry.answered);
 }
+
+/* The answer becomes text. Context: any thread that has the question. */
+void sess_write_out(struct sess *session)
+{
+	struct sess_inquiry *inquiry = &session->inquiry;
+
+	assert(!session->reply);
+	session->reply = json_dumps(inquiry->answer, JSON_COMPACT);
+	json_decref(inquiry->answer);
+	inquiry->answer = NULL;
+}
+
+/* Context: a thread of the worker. */
+static void dump_run(struct dev_task *task)
+{
+	sess_write_out(container_of(task, struct sess, dump_task));
+}
+
+static void dump_done(struct dev_task *task)
+{
+	sess_answered(container_of(task, struct sess, dump_task));
+}
+
+/* See sess.h. Context: shard thread. */
+void sess_answered_at_length(struct sess *session)
+{
+	struct sess_shard *shard = session->control->shard;
+
+	if (!session->inquiry.answer) {
+		sess_answered(session);
+		return;
+	}
+	session->dump_task =
+		(struct dev_task){ .run = dump_run, .done = dump_done, .loop = shard->loop };
+	dev_submit(shard->worker, &session->dump_task);
+}

@@ -30,6 +30,7 @@
 #include "common/base/pool.h"
 #include "common/wire/control.h"
 #include "common/wire/ring.h"
+#include "daemon/device/device.h"
 #include "daemon/session/session.h"
 #include "daemon/session/uid.h"
 #include "daemon/tier/holder.h"
@@ -85,9 +86,19 @@ enum sess_question {
 	SESS_ASK_LOAD_END,
 };
 
+/* Of each uid one question of a lane is worked on, and the others wait: what a uid asks for costs
+ * the others little, however many clients ask. */
+enum sess_lane {
+	SESS_LANE_NONE = 0, /* waits for disks, in windows of its own; or is for administrators */
+	SESS_LANE_SHOW,     /* is answered from what the daemon knows */
+	SESS_LANE_OPEN,     /* of an export or a load: descriptions and memory */
+	SESS_LANE_CHANGE,   /* of what is stored */
+};
+
 /* What ADMIN asked; filled on the control thread, answered on the shard's. */
 struct sess_inquiry {
 	enum sess_question question;
+	enum sess_lane lane;
 	bool has_job;
 	bool wants_collectives;   /* JOBS */
 	char job[ZI_NAME_BYTES];  /* or, for BENCH, DRAIN, UNDRAIN, a store */
@@ -144,12 +155,14 @@ struct sess {
 	struct zi_timer timer; /* control: silence; shard: waiting for the pidfd after a hang-up */
 
 	/* Control. */
-	bool is_used;                /* not FREE: `state` is the other thread's from MOVING on */
-	bool is_counted;             /* from MOVING until it came back */
-	bool is_asked;               /* ASKING, and the question is out: `post` is in use */
-	struct zi_list waiting_link; /* control->waiting or ->unread: oldest first */
+	bool is_used;    /* not FREE: `state` is the other thread's from MOVING on */
+	bool is_counted; /* from MOVING until it came back */
+	bool is_asked;   /* ASKING, and the question is out: `post` is in use */
+	/* control->waiting, ->unread, ->queued or ->asked: oldest first */
+	struct zi_list waiting_link;
 	struct sess_inquiry inquiry;
-	char *reply; /* text of an ADMIN_REPLY under way */
+	struct dev_task dump_task; /* the worker writes out the answer */
+	char *reply;               /* text of an ADMIN_REPLY under way */
 	size_t reply_bytes, reply_sent_bytes;
 	uint64_t answer_bytes;      /* counted for the uid while the reply is under way */
 	int reply_fd;               /* goes with the first piece, and stays its owner's; -1: none */
@@ -194,6 +207,7 @@ struct sess_shard {
 	struct zero *zero;
 	struct tier *ring_tier;
 	struct tier_holders *holders;
+	struct dev *worker;
 	struct sess_uids *uids;
 	struct sess_limits limits;
 	uint32_t cpu_count, pool_threads;
@@ -229,6 +243,8 @@ struct sess_control {
 	uint32_t used_count;     /* slots not FREE */
 	uint32_t attached_count; /* MOVING … LEAVING */
 	struct zi_list waiting;  /* CONNECTED, GREETED: what is silent longest comes first */
+	struct zi_list queued;   /* ASKING, behind a question of the same uid and lane */
+	struct zi_list asked;    /* ASKING, the question is out */
 	struct zi_list unread;   /* ASKING, the reply is under way: what read last comes last */
 	uint64_t next_id;
 	uint64_t started_ns;
@@ -245,5 +261,10 @@ void sess_set_state(struct sess *session, enum sess_state state);
 /* Errors of sending: -EAGAIN is a client that does not read, and ends the session like -EPIPE. */
 int sess_send_error(struct sess *session, uint32_t sequence, int error, const char *text);
 int sess_send_plain(struct sess *session, enum zi_message_type type, uint32_t sequence);
-/* The answer to session->inquiry is there, or why there is none. Shard thread, once a question. */
+/* The answer to session->inquiry is there (or session->reply, written out already), or why there is
+ * none. Shard thread, once a question. */
 void sess_answered(struct sess *session);
+/* The same of an answer that may be long: a thread of the worker writes it out first. */
+void sess_answered_at_length(struct sess *session);
+/* Any thread: the answer as text, into session->reply. NULL there: no memory. */
+void sess_write_out(struct sess *session);

@@ -18,6 +18,7 @@
 #include "common/base/loop.h"
 #include "common/base/text.h"
 
+struct dev;
 struct sess_control;
 struct sess_shard;
 struct tier;
@@ -31,7 +32,8 @@ struct sess_limits {
 	uint32_t connections_per_uid_max;
 	uint32_t answers_per_uid_max; /* to questions, that the client has not read yet */
 	uint64_t answer_bytes_per_uid_max;
-	uint32_t ring_entries;     /* power of two up to ZI_RING_ENTRIES_MAX */
+	uint32_t units_max, params_max; /* of a description that is loaded */
+	uint32_t ring_entries;          /* power of two up to ZI_RING_ENTRIES_MAX */
 	uint32_t inflight_ops_max; /* pending requests of all sessions, at least sessions_max */
 	uint64_t handshake_ns;     /* how long a connection may say nothing before it attached */
 	uint64_t spin_ns;          /* 0: never spin */
@@ -45,6 +47,7 @@ struct sess_shard_options {
 	struct zero *zero;
 	struct tier *ring_tier; /* pays for rings */
 	struct tier_holders *holders;
+	struct dev *worker; /* what takes long for one client: not where jobs compute */
 	const struct sess_limits *limits; /* copied */
 	uint32_t cpu_count;               /* that this process may use */
 	uint32_t pool_threads;            /* that compute beside the shard */

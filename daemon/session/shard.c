@@ -36,6 +36,7 @@ int sess_shard_new(const struct sess_shard_options *options, struct sess_shard *
 	shard->zero = options->zero;
 	shard->ring_tier = options->ring_tier;
 	shard->holders = options->holders;
+	shard->worker = options->worker;
 	shard->limits = *limits;
 	r = sess_uids_new(
 		(const uint64_t[]){

@@ -250,6 +250,8 @@ static void begin(void)
 		                            .connections_per_uid_max = 64,
 		                            .answers_per_uid_max = 64,
 		                            .answer_bytes_per_uid_max = 16 << 20,
+		                            .units_max = 4,
+		                            .params_max = 4,
 		                            .ring_entries = 16,
 		                            .inflight_ops_max = 16 * SESSIONS,
 		                            .handshake_ns = 10 * ZI_NS_PER_S };
@@ -267,6 +269,7 @@ static void begin(void)
 	                                                    .zero = churn.zero,
 	                                                    .ring_tier = &churn.cpu,
 	                                                    .holders = churn.holders,
+	                                                    .worker = churn.device,
 	                                                    .limits = &limits,
 	                                                    .cpu_count = 2,
 	                                                    .pool_threads = 2 },

@@ -112,6 +112,40 @@ void sess_ask_flush(struct sess *session)
 	sess_wait_for_reader(session);
 }
 
+static void ask_at_shard(struct zi_post *post);
+
+/* The question goes to the shard. */
+static void ask_post(struct sess *session)
+{
+	struct sess_control *control = session->control;
+
+	zi_list_remove(&session->waiting_link);
+	zi_list_push_back(&control->asked, &session->waiting_link);
+	session->is_asked = true;
+	zi_loop_post(control->shard_loop, &session->post, ask_at_shard);
+}
+
+/* The first connection in @list with a question of the same uid and lane; NULL: none. */
+static struct sess *ask_find(const struct zi_list *list, uid_t uid, enum sess_lane lane)
+{
+	zi_list_for_each(link, list) {
+		struct sess *session = container_of(link, struct sess, waiting_link);
+
+		if (session->uid == uid && session->inquiry.lane == lane)
+			return session;
+	}
+	return NULL;
+}
+
+/* A question is answered: the next one of its lane goes. */
+static void ask_next(struct sess_control *control, uid_t uid, enum sess_lane lane)
+{
+	struct sess *next = lane ? ask_find(&control->queued, uid, lane) : NULL;
+
+	if (next)
+		ask_post(next);
+}
+
 /* Back from the shard. */
 static void ask_answered(struct zi_post *post)
 {
@@ -120,14 +154,14 @@ static void ask_answered(struct zi_post *post)
 	int r;
 
 	session->is_asked = false;
+	zi_list_remove(&session->waiting_link);
+	ask_next(session->control, session->uid, inquiry->lane);
 	if (session->is_socket_gone) {
 		sess_drop(session);
 		return;
 	}
 	if (inquiry->answer)
-		session->reply = json_dumps(inquiry->answer, JSON_COMPACT);
-	json_decref(inquiry->answer);
-	inquiry->answer = NULL;
+		sess_write_out(session);
 	if (session->reply) {
 		inquiry->result = ask_count(session, &inquiry->text);
 		if (inquiry->result) {
@@ -222,7 +256,38 @@ static void ask_at_shard(struct zi_post *post)
 	case SESS_ASK_UNDRAIN:
 	default:
 		sess_answer(control->shard, control->facts, session->uid, inquiry);
-		sess_answered(session);
+		sess_answered_at_length(session);
+	}
+}
+
+static enum sess_lane ask_lane(enum sess_question question)
+{
+	switch (question) {
+	case SESS_ASK_STATUS:
+	case SESS_ASK_TIERS:
+	case SESS_ASK_JOBS:
+	case SESS_ASK_LIMITS:
+	case SESS_ASK_SNAPSHOT_LIST:
+		return SESS_LANE_SHOW;
+	case SESS_ASK_EXPORT_OPEN:
+	case SESS_ASK_LOAD_OPEN:
+	case SESS_ASK_LOAD_DESCRIBE:
+		return SESS_LANE_OPEN;
+	case SESS_ASK_SNAPSHOT_CREATE:
+	case SESS_ASK_SNAPSHOT_REMOVE:
+	case SESS_ASK_SNAPSHOT_RESTORE:
+	case SESS_ASK_DELETE:
+	case SESS_ASK_LOAD_END:
+		return SESS_LANE_CHANGE;
+	case SESS_ASK_EXPORT_READ:
+	case SESS_ASK_EXPORT_WAIT:
+	case SESS_ASK_LOAD_PUT:
+	case SESS_ASK_LOAD_WAIT:
+	case SESS_ASK_BENCH:
+	case SESS_ASK_DRAIN:
+	case SESS_ASK_UNDRAIN:
+	default:
+		return SESS_LANE_NONE;
 	}
 }
 
@@ -271,9 +336,15 @@ int sess_ask(struct sess *session, const struct zi_admin *admin)
 	if (r)
 		return err_trace(r);
 	sess_set_state(session, SESS_ASKING);
-	session->is_asked = true;
-	zi_list_remove(&session->waiting_link);
 	zi_loop_disarm(&session->timer);
-	zi_loop_post(control->shard_loop, &session->post, ask_at_shard);
+	session->inquiry.lane = ask_lane(session->inquiry.question);
+	if (!session->inquiry.lane ||
+	    !ask_find(&control->asked, session->uid, session->inquiry.lane)) {
+		ask_post(session);
+		return 0;
+	}
+	/* It has its turn when the question before it is answered. */
+	zi_list_remove(&session->waiting_link);
+	zi_list_push_back(&control->queued, &session->waiting_link);
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `load describe` brings, as a record (common/wire/import.h). Floor 6, shard thread. Nothing
+/* What `load describe` brings, as a record (common/wire/import.h). Floor 6, any thread. Nothing
  * here trusts it. */
 #include "daemon/session/admin/description.h"
 
@@ -10,6 +10,7 @@
 #include "common/base/err.h"
 #include "common/wire/check.h"
 #include "common/wire/import.h"
+#include "daemon/session/session.h"
 
 /* Reads a private copy from its front. */
 struct cursor {
@@ -114,6 +115,34 @@ static int head_check(const struct zi_import_head *head, uint64_t byte_count, st
 	    byte_count)
 		return cut_short(text);
 	return 0;
+}
+
+/* See description.h. */
+uint64_t sess_description_bytes_max(const struct sess_limits *limits)
+{
+	uint64_t entry_count = (uint64_t)limits->units_max + limits->params_max;
+	uint64_t blob_bytes =
+		sizeof(struct zi_import_blob) + zi_align_up(ZI_BLOB_BYTES, ZI_IMPORT_ALIGN);
+	uint64_t bytes = sizeof(struct zi_import_head) +
+	                 entry_count * sizeof(struct zi_layout_entry) + ZI_WORLD_MAX * blob_bytes;
+
+	return ZI_MIN(bytes, (uint64_t)ZI_IMPORT_BYTES_MAX);
+}
+
+/* See description.h. */
+int sess_description_check_head(const struct zi_import_head *head, uint64_t byte_count,
+                                const struct sess_limits *limits, struct zi_text *text)
+{
+	int r = head_check(head, byte_count - sizeof(*head), text);
+
+	if (r)
+		return err_trace(r);
+	if (head->unit_count <= limits->units_max && head->param_count <= limits->params_max)
+		return 0;
+	return err_origin(zi_text_error(
+		text, -E2BIG,
+		"%u units, %u parameters: %u and %u are allowed (limits.units, limits.params)",
+		head->unit_count, head->param_count, limits->units_max, limits->params_max));
 }
 
 static int read_record(struct cursor *cursor, const struct zi_import_head *head,

@@ -41,6 +41,8 @@ struct sess_export {
 	uint32_t reading_count;
 	bool is_dropped; /* freed when nothing is being read */
 	struct zi_post post;
+	struct dev_task task; /* of `open` */
+	int build_result;
 };
 
 static void export_free(struct sess_export *export)
@@ -185,12 +187,12 @@ static json_t *answer_record(const struct sess_export *export)
 	return answer;
 }
 
-static int make_window(struct sess *session, struct sess_export *export, struct zi_text *text)
+/* Pays for the windows; a thread of the worker makes them. */
+static int charge_windows(struct sess *session, struct sess_export *export, struct zi_text *text)
 {
 	const struct catalog_job *record = zero_snapshot_record(export->held);
 	struct sess_shard *shard = session->control->shard;
 	struct tier_account *account = zero_account(shard->zero, session->uid);
-	int r;
 
 	export->window_bytes = ZI_STORE_ALIGN_BYTES;
 	for (uint32_t i = 0; i < record->extent_count; i++)
@@ -198,14 +200,45 @@ static int make_window(struct sess *session, struct sess_export *export, struct 
 			ZI_MAX(export->window_bytes, record->extents[i].extent.bytes);
 	if (!account)
 		return err_origin(zi_text_error(text, -ENOMEM, "no memory for an account"));
-	r = tier_segment_new(shard->ring_tier, account, "zinf-export",
-	                     SESS_WINDOWS * export->window_bytes, TIER_PAGES_COLLAPSED, text,
-	                     &export->segment);
+	return err_trace(tier_segment_charge(shard->ring_tier, account, "zinf-export",
+	                                     SESS_WINDOWS * export->window_bytes,
+	                                     TIER_PAGES_COLLAPSED, text, &export->segment));
+}
+
+/* Windows, and the record as text. Nothing of it changes while it is held, but where its extents
+ * lie, which is not told. Context: a thread of the worker. */
+static void build(struct dev_task *task)
+{
+	struct sess_export *export = container_of(task, struct sess_export, task);
+	struct sess_inquiry *inquiry = &export->session->inquiry;
+
+	export->build_result = tier_segment_build(export->segment, &inquiry->text);
+	if (export->build_result)
+		return;
+	inquiry->answer = answer_record(export);
+	sess_write_out(export->session);
+}
+
+static void built(struct dev_task *task)
+{
+	struct sess_export *export = container_of(task, struct sess_export, task);
+	struct sess *session = export->session;
+	struct sess_shard *shard = session->control->shard;
+	struct sess_inquiry *inquiry = &session->inquiry;
+	int r = export->build_result;
+
 	if (!r)
 		r = tier_holders_add(shard->holders, session->pid, session->pidfd, export->segment);
 	if (!r)
 		r = tier_segment_readonly_fd(export->segment, &session->reply_fd);
-	return err_trace(r);
+	inquiry->result = r;
+	if (r) {
+		zi_freep(&session->reply);
+		export_free(export);
+	} else {
+		session->export = export;
+	}
+	sess_answered(session);
 }
 
 static void opened(struct zero_snapshot_op *op)
@@ -229,15 +262,17 @@ static void opened(struct zero_snapshot_op *op)
 		return;
 	}
 	export->held = op->held;
-	inquiry->result = make_window(session, export, &inquiry->text);
+	export->session = session;
+	inquiry->result = charge_windows(session, export, &inquiry->text);
 	if (inquiry->result) {
-		session->reply_fd = -1;
 		export_free(export);
-	} else {
-		inquiry->answer = answer_record(export);
-		session->export = export;
+		sess_answered(session);
+		return;
 	}
-	sess_answered(session);
+	export->task = (struct dev_task){ .run = build,
+		                          .done = built,
+		                          .loop = session->control->shard->loop };
+	dev_submit(session->control->shard->worker, &export->task);
 }
 
 /* ---- read, wait ---- */

@@ -45,6 +45,11 @@ struct sess_import {
 	uint32_t writing_count;
 	bool is_dropped; /* freed when nothing is being written */
 	struct zi_post post;
+	/* Of `open` and `describe`: a thread of the worker has them meanwhile. */
+	struct dev_task task;
+	int task_result;
+	uint64_t byte_count; /* of the description */
+	struct sess_description description;
 };
 
 static void import_free(struct sess_import *import)
@@ -77,11 +82,21 @@ void sess_import_drop(struct sess *session)
 	zi_loop_post(session->control->shard_loop, &import->post, import_drop_posted);
 }
 
+/* The rest of the question is for a thread of the worker, then for @done. */
+static void work(struct sess_import *import, dev_task_fn run, dev_task_fn done)
+{
+	struct sess_shard *shard = import->session->control->shard;
+
+	import->task = (struct dev_task){ .run = run, .done = done, .loop = shard->loop };
+	dev_submit(shard->worker, &import->task);
+}
+
 /* ---- open ---- */
 
-/* @byte_count: of the description, which lies across the windows. */
-static int make_windows(struct sess *session, struct sess_import *import, uint64_t byte_count,
-                        struct zi_text *text)
+/* Pays for the windows, and for the copy. @byte_count: of the description, which lies across the
+ * windows. */
+static int charge_windows(struct sess *session, struct sess_import *import, uint64_t byte_count,
+                          struct zi_text *text)
 {
 	struct sess_shard *shard = session->control->shard;
 	struct tier_account *account = zero_account(shard->zero, session->uid);
@@ -90,66 +105,104 @@ static int make_windows(struct sess *session, struct sess_import *import, uint64
 
 	if (!account)
 		return err_origin(zi_text_error(text, -ENOMEM, "no memory for an account"));
-	r = tier_segment_new(shard->ring_tier, account, "zinf-load", bytes, TIER_PAGES_SMALL, text,
-	                     &import->segment);
+	r = tier_segment_charge(shard->ring_tier, account, "zinf-load", bytes, TIER_PAGES_SMALL,
+	                        text, &import->segment);
 	if (!r)
-		r = tier_segment_new(shard->ring_tier, account, "zinf-load-copy", bytes,
-		                     TIER_PAGES_COLLAPSED, text, &import->copy);
-	if (!r)
-		r = tier_holders_add(shard->holders, session->pid, session->pidfd, import->segment);
-	if (!r)
-		session->reply_fd = import->segment->region.fd;
+		r = tier_segment_charge(shard->ring_tier, account, "zinf-load-copy", bytes,
+		                        TIER_PAGES_COLLAPSED, text, &import->copy);
 	return err_trace(r);
 }
 
+/* Context: a thread of the worker. */
+static void build(struct dev_task *task)
+{
+	struct sess_import *import = container_of(task, struct sess_import, task);
+	struct zi_text *text = &import->session->inquiry.text;
+	int r;
+
+	r = tier_segment_build(import->segment, text);
+	if (!r)
+		r = tier_segment_build(import->copy, text);
+	import->task_result = r;
+}
+
+static void built(struct dev_task *task)
+{
+	struct sess_import *import = container_of(task, struct sess_import, task);
+	struct sess *session = import->session;
+	struct sess_shard *shard = session->control->shard;
+	struct sess_inquiry *inquiry = &session->inquiry;
+	int r = import->task_result;
+
+	if (!r)
+		r = tier_holders_add(shard->holders, session->pid, session->pidfd, import->segment);
+	inquiry->result = r;
+	if (r) {
+		import_free(import);
+		sess_answered(session);
+		return;
+	}
+	session->import = import;
+	session->reply_fd = import->segment->region.fd;
+	inquiry->answer = json_object();
+	answer_number(inquiry->answer, "window_bytes", EXTENT_BYTES_MAX);
+	answer_number(inquiry->answer, "window_count", SESS_WINDOWS);
+	sess_answered(session);
+}
+
+/* 0: built() follows. */
 static int open_import(struct sess *session, struct sess_inquiry *inquiry)
 {
+	uint64_t bytes_max = sess_description_bytes_max(&session->control->limits);
 	struct sess_import *import;
 	int r;
 
 	if (session->import)
 		return err_origin(
 			zi_text_error(&inquiry->text, -EBUSY, "this connection loads already"));
-	if (inquiry->byte_count < sizeof(struct zi_import_head) ||
-	    inquiry->byte_count > ZI_IMPORT_BYTES_MAX)
+	if (inquiry->byte_count < sizeof(struct zi_import_head) || inquiry->byte_count > bytes_max)
 		return err_origin(zi_text_error(
-			&inquiry->text, -E2BIG, "a description of %u bytes: %zu to %u are allowed",
-			inquiry->byte_count, sizeof(struct zi_import_head), ZI_IMPORT_BYTES_MAX));
+			&inquiry->text, -E2BIG,
+			"a description of %u bytes: %zu to %llu are allowed (limits.units, "
+			"limits.params)",
+			inquiry->byte_count, sizeof(struct zi_import_head),
+			(unsigned long long)bytes_max));
 	import = calloc(1, sizeof(*import));
 	if (!import)
 		return err_origin(zi_text_error(&inquiry->text, -ENOMEM, "no memory to load"));
+	import->session = session;
 	(void)zi_copy_name(import->job, sizeof(import->job), inquiry->job); /* As long. */
 	(void)zi_copy_name(import->name, sizeof(import->name), inquiry->name);
-	r = make_windows(session, import, inquiry->byte_count, &inquiry->text);
+	r = charge_windows(session, import, inquiry->byte_count, &inquiry->text);
 	if (r) {
 		import_free(import);
 		return err_trace(r);
 	}
-	session->import = import;
-	inquiry->answer = json_object();
-	answer_number(inquiry->answer, "window_bytes", EXTENT_BYTES_MAX);
-	answer_number(inquiry->answer, "window_count", SESS_WINDOWS);
+	work(import, build, built);
 	return 0;
 }
 
 /* ---- describe ---- */
 
-static int describe(struct sess *session, struct sess_inquiry *inquiry)
+/* What the windows hold becomes the daemon's own, and only that is read. Context: a thread of the
+ * worker. */
+static void read_description(struct dev_task *task)
 {
-	struct sess_import *import = session->import;
-	struct sess_description description = { .has_state = false };
-	int r;
+	struct sess_import *import = container_of(task, struct sess_import, task);
 
-	if (import->import)
-		return err_origin(
-			zi_text_error(&inquiry->text, -EBUSY, "this connection loads already"));
-	if (inquiry->byte_count > import->segment->region.bytes)
-		return err_origin(zi_text_error(
-			&inquiry->text, -EPROTO, "a description of %u bytes, in windows of %llu",
-			inquiry->byte_count, (unsigned long long)import->segment->region.bytes));
-	memcpy(import->copy->region.base, import->segment->region.base, inquiry->byte_count);
-	r = sess_description_read(&description, import->copy->region.base, inquiry->byte_count,
-	                          &inquiry->text);
+	memcpy(import->copy->region.base, import->segment->region.base, import->byte_count);
+	import->task_result =
+		sess_description_read(&import->description, import->copy->region.base,
+	                              import->byte_count, &import->session->inquiry.text);
+}
+
+static void described(struct dev_task *task)
+{
+	struct sess_import *import = container_of(task, struct sess_import, task);
+	struct sess *session = import->session;
+	struct sess_inquiry *inquiry = &session->inquiry;
+	int r = import->task_result;
+
 	if (!r)
 		r = zero_import_new(
 			session->control->shard->zero,
@@ -158,15 +211,46 @@ static int describe(struct sess *session, struct sess_inquiry *inquiry)
 				.name = import->name,
 				.uid = session->uid,
 				.is_admin = session->uid == 0 || session->uid == geteuid(),
-				.record = &description.record,
-				.has_state = description.has_state,
+				.record = &import->description.record,
+				.has_state = import->description.has_state,
 			},
 			&inquiry->text, &import->import);
-	sess_description_free(&description);
+	sess_description_free(&import->description);
+	inquiry->result = r;
+	if (!r) {
+		inquiry->answer = json_object();
+		answer_word(inquiry->answer, "job", import->job);
+	}
+	sess_answered(session);
+}
+
+/* 0: described() follows. */
+static int describe(struct sess *session, struct sess_inquiry *inquiry)
+{
+	struct sess_import *import = session->import;
+	uint64_t window_bytes = import->segment->region.bytes;
+	struct zi_import_head head;
+	int r;
+
+	if (import->import)
+		return err_origin(
+			zi_text_error(&inquiry->text, -EBUSY, "this connection loads already"));
+	if (inquiry->byte_count < sizeof(head) || inquiry->byte_count > window_bytes)
+		return err_origin(zi_text_error(
+			&inquiry->text, -EPROTO,
+			"a description of %u bytes: the head has %zu, the windows have %llu",
+			inquiry->byte_count, sizeof(head), (unsigned long long)window_bytes));
+	/* What the head says too much is refused before the rest is copied. The head of the copy
+	 * is checked again: the client may write it meanwhile. */
+	memcpy(&head, import->segment->region.base, sizeof(head));
+	__asm__ volatile("" ::: "memory");
+	r = sess_description_check_head(&head, inquiry->byte_count, &session->control->limits,
+	                                &inquiry->text);
 	if (r)
 		return err_trace(r);
-	inquiry->answer = json_object();
-	answer_word(inquiry->answer, "job", import->job);
+	import->session = session;
+	import->byte_count = inquiry->byte_count;
+	work(import, read_description, described);
 	return 0;
 }
 
@@ -313,11 +397,15 @@ static int end(struct sess *session, struct sess_inquiry *inquiry)
 	return 0;
 }
 
-/* 0: answered, or to be answered. */
+/* 0: it will be answered, or has been. */
 static int ask_later(struct sess *session, struct sess_inquiry *inquiry)
 {
 	int r;
 
+	if (inquiry->question == SESS_ASK_LOAD_OPEN)
+		return err_trace(open_import(session, inquiry));
+	if (inquiry->question == SESS_ASK_LOAD_DESCRIBE)
+		return err_trace(describe(session, inquiry));
 	if (inquiry->question == SESS_ASK_LOAD_END)
 		return err_trace(end(session, inquiry));
 	r = window_check(inquiry);
@@ -326,13 +414,8 @@ static int ask_later(struct sess *session, struct sess_inquiry *inquiry)
 
 static int ask_now(struct sess *session, struct sess_inquiry *inquiry)
 {
-	int r;
+	int r = window_check(inquiry);
 
-	if (inquiry->question == SESS_ASK_LOAD_OPEN)
-		return err_trace(open_import(session, inquiry));
-	if (inquiry->question == SESS_ASK_LOAD_DESCRIBE)
-		return err_trace(describe(session, inquiry));
-	r = window_check(inquiry);
 	return r ? err_trace(r) : err_trace(put(session, inquiry));
 }
 
@@ -340,8 +423,7 @@ static int ask_now(struct sess *session, struct sess_inquiry *inquiry)
 void sess_answer_import(struct sess_shard *shard, struct sess *session)
 {
 	struct sess_inquiry *inquiry = &session->inquiry;
-	bool is_later =
-		inquiry->question == SESS_ASK_LOAD_WAIT || inquiry->question == SESS_ASK_LOAD_END;
+	bool is_later = inquiry->question != SESS_ASK_LOAD_PUT;
 	int r;
 
 	if (shard->is_stopping)

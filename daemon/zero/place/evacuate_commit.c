@@ -79,8 +79,9 @@ static bool record_job(struct zero_evacuation *evacuation, struct zero_job *job)
 /* Row @target lies where @extent is. */
 static void row_place(struct catalog_extent *target, const struct tier_extent *extent)
 {
-	target->extent =
-		(struct zi_extent){ .offset_bytes = extent->offset_bytes, .bytes = extent->bytes };
+	/* Who exports reads the length of rows meanwhile, on another thread. */
+	assert(target->extent.bytes == extent->bytes);
+	target->extent.offset_bytes = extent->offset_bytes;
 	memcpy(target->store_uuid, extent->member->uuid, sizeof(target->store_uuid));
 }
 

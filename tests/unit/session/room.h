@@ -23,6 +23,7 @@ struct room {
 	struct zi_loop *loop;
 	struct tier tier;
 	struct tier_holders *holders;
+	struct dev *worker;
 	struct sess_limits limits;
 	struct sess_facts facts;
 	struct sess_shard *shard;
@@ -64,7 +65,8 @@ static const struct sess_limit_fact room_limit_facts[] = {
 	{ "units", "limits.units", 6 },
 };
 
-static inline void room_open_with(uint32_t sessions_max, uint32_t per_uid_max)
+static inline void room_open_limited(uint32_t sessions_max, uint32_t per_uid_max,
+                                     uint64_t answer_bytes_max)
 {
 	memset(&room, 0, sizeof(room));
 	(void)signal(SIGPIPE, SIG_IGN); /* As the daemon's main thread does. */
@@ -76,7 +78,9 @@ static inline void room_open_with(uint32_t sessions_max, uint32_t per_uid_max)
 		.connections_max = 64,
 		.connections_per_uid_max = 64,
 		.answers_per_uid_max = 8,
-		.answer_bytes_per_uid_max = 16 << 20,
+		.answer_bytes_per_uid_max = answer_bytes_max,
+		.units_max = 100,
+		.params_max = 100,
 		.ring_entries = 16,
 		.inflight_ops_max = 8 * sessions_max,
 		.handshake_ns = 10 * ZI_NS_PER_S,
@@ -93,11 +97,13 @@ static inline void room_open_with(uint32_t sessions_max, uint32_t per_uid_max)
 		.limit_count = 3,
 	};
 	cr_assert_eq(zi_loop_new(&room.loop), 0);
+	cr_assert_eq(dev_fake_new(1, &room.worker), 0);
 	cr_assert_eq(tier_holders_new(room.loop, &room.holders), 0);
 	cr_assert_eq(sess_shard_new(&(struct sess_shard_options){ .loop = room.loop,
 	                                                          .zero = &fake,
 	                                                          .ring_tier = &room.tier,
 	                                                          .holders = room.holders,
+	                                                          .worker = room.worker,
 	                                                          .limits = &room.limits,
 	                                                          .cpu_count = 2,
 	                                                          .pool_threads = 2 },
@@ -110,6 +116,11 @@ static inline void room_open_with(uint32_t sessions_max, uint32_t per_uid_max)
 	                                                              .facts = &room.facts },
 	                              &room.control),
 	             0);
+}
+
+static inline void room_open_with(uint32_t sessions_max, uint32_t per_uid_max)
+{
+	room_open_limited(sessions_max, per_uid_max, 16 << 20);
 }
 
 /* From its next word on a connection that says nothing is dropped as soon as this; what came before
@@ -134,6 +145,8 @@ static inline void room_close(void)
 	}
 	cr_assert(room.is_stopped, "%u connections, %u in the shard", room.control->used_count,
 	          room.shard->polled_count + room.shard->ending_count);
+	room.worker = dev_free(room.worker);
+	turn();
 	room.control = sess_control_free(room.control);
 	room.shard = sess_shard_free(room.shard);
 	room.holders = tier_holders_free(room.holders);

@@ -29,7 +29,14 @@ static int read_sizes(struct zinf_deepspeed *reader, struct batch *batch)
 		return err_trace(r);
 	/* "auto" is what follows from the other two. */
 	batch->train = (uint64_t)deepspeed_count(reader, TRAIN);
-	return 0;
+	if (batch->train || batch->micro || !facts->micro_batch)
+		return 0;
+	/* Accelerate takes an absent size for "auto". */
+	batch->micro = facts->micro_batch;
+	if (!batch->accum)
+		batch->accum = facts->accumulation_count;
+	return err_trace(deepspeed_note_value(
+		reader, MICRO, "no batch size is in the file: the trainer's own is used"));
 }
 
 static int refuse_division(struct zinf_deepspeed *reader, const struct batch *batch,
@@ -50,8 +57,9 @@ static int complete(struct zinf_deepspeed *reader, struct batch *batch)
 
 	if (!batch->train && !batch->micro)
 		return zi_text_error(&reader->text, err_origin(-EINVAL),
-		                     "neither " TRAIN " nor " MICRO " is given: one of them says "
-		                     "how large a step is");
+		                     "neither " TRAIN " nor " MICRO " is given, and the trainer "
+		                     "gives no batch size (zinf_deepspeed_facts.micro_batch): "
+		                     "write one of them");
 	if (!batch->accum && !(batch->train && batch->micro))
 		batch->accum = 1;
 	if (!batch->train)
@@ -68,6 +76,19 @@ static int complete(struct zinf_deepspeed *reader, struct batch *batch)
 	return 0;
 }
 
+static int refuse_product(struct zinf_deepspeed *reader, const struct batch *batch, bool is_large)
+{
+	zi_text_set(&reader->text, MICRO " = %llu x " ACCUM " = %llu x %llu rank(s) ",
+	            (unsigned long long)batch->micro, (unsigned long long)batch->accum,
+	            (unsigned long long)batch->world);
+	if (is_large)
+		zi_text_append(&reader->text, "is more than 2147483647: make one of them smaller");
+	else
+		zi_text_append(&reader->text, "is not " TRAIN " = %llu: change one of them",
+		               (unsigned long long)batch->train);
+	return err_origin(-EINVAL);
+}
+
 /* As in the header. */
 int deepspeed_batch(struct zinf_deepspeed *reader)
 {
@@ -80,13 +101,10 @@ int deepspeed_batch(struct zinf_deepspeed *reader)
 	if (r)
 		return err_trace(r);
 	product = (unsigned __int128)batch.micro * batch.accum * batch.world;
-	if (product > INT32_MAX || (batch.train && product != batch.train))
-		return zi_text_error(
-			&reader->text, err_origin(-EINVAL),
-			MICRO " = %llu x " ACCUM " = %llu x %llu rank(s) is not " TRAIN
-			      " = %llu (0: not given; at most 2147483647): change one of them",
-			(unsigned long long)batch.micro, (unsigned long long)batch.accum,
-			(unsigned long long)batch.world, (unsigned long long)batch.train);
+	if (product > INT32_MAX)
+		return refuse_product(reader, &batch, true);
+	if (batch.train && product != batch.train)
+		return refuse_product(reader, &batch, false);
 	reader->config.train_batch = (uint32_t)product;
 	reader->config.micro_batch = (uint32_t)batch.micro;
 	reader->config.accumulation_count = (uint32_t)batch.accum;

@@ -46,7 +46,7 @@ struct deepspeed_key {
 	const char *same;     /* a second value, as JSON, of which nothing is to be said */
 	const char *does;     /* of USE: what it becomes */
 	const char *reason;
-	bool may_be_auto; /* what Hugging Face's trainer fills in */
+	bool may_be_auto; /* "auto" is filled in from zinf_deepspeed_facts */
 	bool has_switch;  /* WHOLE: of no effect without "enabled": true */
 	bool is_needed;   /* in its object, where the object's type has it */
 };
@@ -79,6 +79,12 @@ bool deepspeed_has_word(const char *words, const char *word);
 bool deepspeed_holds(const struct zinf_deepspeed *reader, const struct deepspeed_key *key);
 /* The row of @path that holds; there is one. */
 uint32_t deepspeed_find(const struct zinf_deepspeed *reader, const char *path);
+
+/* ---- hjson.c ---- */
+
+/* A copy of @text, (@bytes,), in which comments and commas before a closing bracket are blanks.
+ * Return: the caller's, free() it; NULL: no memory. */
+char *deepspeed_plain_json(const char *text, size_t bytes);
 
 /* ---- walk.c ---- */
 

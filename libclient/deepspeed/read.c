@@ -52,23 +52,22 @@ static int new_reader(const struct zinf_deepspeed_facts *facts, struct zinf_deep
 	return 0;
 }
 
-/* jansson names the token that it did not expect; what is HJSON in it has a word of its own. */
+/* jansson names the token that it did not expect. */
 static int parse_json(struct zinf_deepspeed *reader, const char *json, size_t json_bytes)
 {
+	_cleanup_(zi_freep) char *plain = deepspeed_plain_json(json, json_bytes);
 	json_error_t error;
 
-	reader->root = json_loadb(json, json_bytes, JSON_REJECT_DUPLICATES, &error);
+	if (!plain)
+		return err_origin(-ENOMEM);
+	reader->root = json_loadb(plain, json_bytes, JSON_REJECT_DUPLICATES, &error);
 	if (!reader->root) {
-		bool is_comment = strstr(error.text, "near '#'") || strstr(error.text, "near '/");
-
 		if (json_error_code(&error) == json_error_out_of_memory)
 			return err_origin(-ENOMEM);
 		return zi_text_error(&reader->text, err_origin(-EINVAL),
-		                     "line %d, column %d: %.120s%s", error.line, error.column,
-		                     error.text,
-		                     is_comment ? ": this looks like a comment, and plain JSON has "
-		                                  "none: take comments out"
-		                                : "");
+		                     "line %d, column %d: %.120s (JSON is read, with HJSON's "
+		                     "comments and trailing commas)",
+		                     error.line, error.column, error.text);
 	}
 	if (!json_is_object(reader->root))
 		return zi_text_error(

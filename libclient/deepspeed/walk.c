@@ -219,6 +219,28 @@ static int take(struct zinf_deepspeed *reader, const struct deepspeed_key *key, 
 		deepspeed_note(reader, key->path, deepspeed_show(value).chars, key->reason));
 }
 
+/* DeepSpeed drops a key of these sections whose value is "auto": its default holds. Source:
+ * DeepSpeedConfigModel, deepspeed/runtime/config_utils.py. */
+static bool drops_auto(const struct deepspeed_key *key)
+{
+	static const char *const sections[] = { "zero_optimization.", "fp16.", "bf16." };
+
+	for (size_t i = 0; i < ZI_COUNT_OF(sections); i++)
+		if (!strncmp(key->path, sections[i], strlen(sections[i])))
+			return true;
+	return key->kind == DEEPSPEED_NOTE || key->kind == DEEPSPEED_SAME;
+}
+
+/* "auto" of a key that nobody fills in. */
+static int take_default(struct zinf_deepspeed *reader, const struct deepspeed_key *key)
+{
+	bool has_effect = key->kind == DEEPSPEED_USE || !key->reason;
+
+	return err_trace(
+		deepspeed_note(reader, key->path, "\"auto\"",
+	                       has_effect ? "its default holds, as in DeepSpeed" : key->reason));
+}
+
 static int check_value(struct zinf_deepspeed *reader, uint32_t index, json_t *value)
 {
 	const struct deepspeed_key *key = deepspeed_key(index);
@@ -230,10 +252,12 @@ static int check_value(struct zinf_deepspeed *reader, uint32_t index, json_t *va
 		                     key->alias);
 	if (json_is_null(value) && !strcmp(key->standard, "null"))
 		return 0;
+	if (is_auto && !key->may_be_auto && drops_auto(key))
+		return err_trace(take_default(reader, key));
 	if (is_auto && !key->may_be_auto && key->type != DEEPSPEED_TEXT)
 		return zi_text_error(&reader->text, err_origin(-EINVAL),
-		                     "%s is \"auto\", which nobody fills in there: write a value, "
-		                     "or leave the key out",
+		                     "%s is \"auto\", which neither DeepSpeed nor Accelerate "
+		                     "replaces: write a value, or leave the key out",
 		                     key->path);
 	if (!(is_auto && key->may_be_auto) && !is_allowed(key, value))
 		return refuse_value(reader, key, value);

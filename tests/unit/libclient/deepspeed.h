@@ -89,3 +89,19 @@ static inline void refused(const char *json, int error, const char *words)
 	cr_assert_eq(r, error, "%s: %d %s", json, r, why);
 	cr_assert(strstr(why, words), "'%s' is not in '%s'", words, why);
 }
+
+/* @keys: in the order of the file. */
+static inline void noted(const char *const *keys)
+{
+	struct zinf_deepspeed_note note;
+	uint32_t i = 0;
+
+	for (; keys[i]; i++) {
+		cr_assert(zinf_deepspeed_get_note(reader, i, &note), "no note on %s", keys[i]);
+		cr_expect_str_eq(note.key, keys[i]);
+	}
+	cr_expect_not(zinf_deepspeed_get_note(reader, i, &note), "a note on %s", note.key);
+	zinf_deepspeed_free(reader);
+	reader = NULL;
+}
+#define NOTED(...) noted((const char *const[]){ __VA_ARGS__, NULL })

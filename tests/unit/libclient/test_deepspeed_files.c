@@ -23,21 +23,6 @@ static int open_config(const char *name)
 	return r;
 }
 
-/* @keys: in the order of the file. */
-static void noted(const char *const *keys)
-{
-	struct zinf_deepspeed_note note;
-	uint32_t i = 0;
-
-	for (; keys[i]; i++) {
-		cr_assert(zinf_deepspeed_get_note(reader, i, &note), "no note on %s", keys[i]);
-		cr_expect_str_eq(note.key, keys[i]);
-	}
-	cr_expect_not(zinf_deepspeed_get_note(reader, i, &note));
-	zinf_deepspeed_free(reader);
-}
-#define NOTED(...) noted((const char *const[]){ __VA_ARGS__, NULL })
-
 Test(deepspeed_files, stage_two_that_hugging_face_fills_in)
 {
 	cr_assert_eq(open_config("stage2_auto"), 0, "%s", why);
@@ -163,6 +148,32 @@ Test(deepspeed_files, quantized)
 	      "zero_optimization.zero_quantized_gradients", "gradient_clipping");
 }
 
+Test(deepspeed_files, accelerate_stage_three_with_offload)
+{
+	cr_assert_eq(open_config("accelerate_stage3"), 0, "%s", why);
+	cr_expect_eq(config.train_batch, 24);
+	cr_expect_eq(config.zero_stage, 3);
+	cr_expect_eq(config.offload_optimizer, ZINF_OFFLOAD_CPU);
+	cr_expect_eq(config.offload_param, ZINF_OFFLOAD_CPU);
+	cr_expect_eq(config.param_dtype, ZINF_F16);
+	NOTED("zero_optimization.stage3_gather_16bit_weights_on_model_save",
+	      "zero_optimization.stage3_prefetch_bucket_size",
+	      "zero_optimization.stage3_param_persistence_threshold",
+	      "zero_optimization.reduce_bucket_size");
+}
+
+Test(deepspeed_files, a_file_with_comments_and_without_a_batch_size)
+{
+	cr_assert_eq(open_config("commented_nvme"), 0, "%s", why);
+	cr_expect_eq(config.train_batch, 24);
+	cr_expect_eq(config.offload_param, ZINF_OFFLOAD_NVME);
+	cr_expect_str_eq(config.param_path, "/local_nvme");
+	NOTED("zero_optimization.stage3_max_live_parameters",
+	      "zero_optimization.offload_param.nvme_path",
+	      "zero_optimization.offload_param.buffer_size",
+	      "zero_optimization.offload_optimizer.device", "train_micro_batch_size_per_gpu");
+}
+
 static void refused_file(const char *name, const char *words)
 {
 	cr_expect_eq(open_config(name), -EOPNOTSUPP, "%s", name);
@@ -185,5 +196,5 @@ Test(deepspeed_files, no_file_is_forgotten)
 	while ((entry = readdir(folder)))
 		count += strstr(entry->d_name, ".json") != NULL;
 	closedir(folder);
-	cr_expect_eq(count, 11);
+	cr_expect_eq(count, 13);
 }

@@ -59,6 +59,24 @@ void gpt_report_resumed(const struct gpt_report *report, uint64_t step, uint64_t
 		             token_count);
 }
 
+/* The job stands at --steps already, or behind it. */
+void gpt_report_nothing_to_do(const struct gpt_report *report, uint64_t step)
+{
+	uint64_t wanted = report->args->step_count;
+
+	if (!is_speaker(report))
+		return;
+	if (report->args->is_json)
+		(void)printf("{\"event\":\"nothing_to_do\",\"step\":%" PRIu64 ",\"steps\":%" PRIu64
+		             "}\n",
+		             step, wanted);
+	else if (report->args->is_once)
+		(void)printf("nothing to do: the text was read once, in %" PRIu64 " steps\n",
+		             wanted);
+	else
+		(void)printf("nothing to do: --steps %" PRIu64 " is reached\n", wanted);
+}
+
 /* Something that is not an error, and that a person should know. */
 void gpt_report_note(const struct gpt_report *report, const char *note)
 {
@@ -119,29 +137,27 @@ static void print_skipped(const struct gpt_report *report, const struct zinf_ste
 	(void)printf(" is not finite");
 	if (report->args->scaler.kind != ZINF_SCALER_NONE)
 		(void)printf("; loss scale %g", stats->loss_scale);
+	(void)printf("\n");
 }
 
-static void print_line(const struct gpt_report *report, const struct gpt_record *record)
+/* The steps since the line before are over. */
+static void print_line(struct gpt_report *report, const struct gpt_record *record)
 {
 	const struct zinf_step_stats *stats = &record->stats;
-	double loss = gpt_board_mean(report->board->losses[record->step % GPT_BOARD_ROWS],
-	                             record->loss_count);
-	double seconds = (double)record->wall_ns / 1e9;
+	struct gpt_progress *progress = &report->progress;
+	char text[256];
 
-	(void)printf("step %5" PRIu64 "/%" PRIu64 "  loss %.4f  norm %-6.3g lr %.2e  %7.0f tok/s  "
-	             "%6.1f ms: compute %.1f wait %.1f",
-	             record->step, report->args->step_count, loss, stats->norm, record->lr,
-	             seconds > 0 ? (double)record->token_count / seconds : 0.0, ms(record->wall_ns),
-	             ms(record->compute_ns), ms(record->wait_ns));
-	if (!report->args->is_reference)
-		(void)printf(" | update %.1f: read %.1f write %.1f cpu %.1f norm %.1f grad %.1f "
-		             "commit %.1f",
-		             ms(stats->step_ns), ms(stats->io_read_ns), ms(stats->io_write_ns),
-		             ms(stats->cpu_ns), ms(stats->norm_wait_ns), ms(stats->grad_wait_ns),
-		             ms(stats->commit_ns));
+	progress->step = record->step;
+	progress->step_count = report->args->step_count;
+	progress->loss = gpt_board_mean(report->board->losses[record->step % GPT_BOARD_ROWS],
+	                                record->loss_count);
+	progress->norm = stats->norm;
+	progress->lr = record->lr;
+	gpt_progress_line(progress, gpt_progress_columns(STDOUT_FILENO), text, sizeof(text));
+	(void)printf("%s\n", text);
 	if (stats->is_skipped)
 		print_skipped(report, stats);
-	(void)printf("\n");
+	*progress = (struct gpt_progress){ 0 };
 }
 
 /* The number of a committed step to whoever watches; one that has gone is no reason to stop. A pipe
@@ -171,6 +187,10 @@ void gpt_report_step(struct gpt_report *report, const struct gpt_record *record)
 		print_json(report, record);
 		return;
 	}
+	report->progress.window_count++;
+	report->progress.loop_ns += record->loop_ns;
+	report->progress.compute_ns += record->compute_ns;
+	report->progress.token_count += record->token_count;
 	if (is_speaker(report) && (record->step % args->log_every == 0 || record->step == 1 ||
 	                           record->step == args->step_count || record->stats.is_skipped))
 		print_line(report, record);

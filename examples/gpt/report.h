@@ -7,6 +7,7 @@
 
 #include "examples/gpt/args.h"
 #include "examples/gpt/board.h"
+#include "examples/gpt/progress.h"
 #include "zinf/zinf.h"
 
 /* One committed step, as a process saw it. */
@@ -20,6 +21,7 @@ struct gpt_record {
 	uint64_t wall_ns;     /* since the former step's commit was seen */
 	uint64_t compute_ns;  /* forward and backward, without waiting */
 	uint64_t wait_ns;     /* for units and gradient buffers */
+	uint64_t loop_ns;     /* in the training loop, all that passed */
 	struct zinf_step_stats stats;
 };
 
@@ -30,12 +32,14 @@ struct gpt_report {
 	uint32_t rank_first;
 	uint32_t lane_count;
 	uint32_t world_count;
-	int watch_fd; /* --watch; -1: none */
+	int watch_fd;                 /* --watch; -1: none */
+	struct gpt_progress progress; /* sums of the steps since the line before */
 };
 
 void gpt_report_start(const struct gpt_report *report, const struct gpt_model *model,
                       uint64_t byte_count, uint32_t file_count);
 void gpt_report_resumed(const struct gpt_report *report, uint64_t step, uint64_t token_count);
+void gpt_report_nothing_to_do(const struct gpt_report *report, uint64_t step);
 void gpt_report_note(const struct gpt_report *report, const char *note);
 void gpt_report_step(struct gpt_report *report, const struct gpt_record *record);
 void gpt_report_eval(const struct gpt_report *report, uint64_t step);

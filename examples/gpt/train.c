@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #include "examples/gpt/activations.h"
-#include "examples/gpt/args_lr.h"
 #include "examples/gpt/args_scale.h"
 #include "examples/gpt/begin.h"
 #include "examples/gpt/clock.h"
@@ -31,6 +30,7 @@
 #include "examples/gpt/once.h"
 #include "examples/gpt/report.h"
 #include "examples/gpt/share.h"
+#include "examples/gpt/step_options.h"
 
 struct trainer {
 	const struct gpt_run *run;
@@ -47,6 +47,7 @@ struct trainer {
 	struct gpt_record ending;  /* the one that is being written; step 0: none */
 	struct zinf_step_group groups[GPT_GROUPS_MAX]; /* of the step that computes */
 	uint64_t mark_ns;                              /* when the last commit was seen */
+	uint64_t lap_ns;        /* up to then the loop's time belongs to a step */
 	uint64_t skipped_count; /* steps of this run that updated nothing; for older daemons */
 };
 
@@ -66,6 +67,15 @@ static void draw(struct trainer *trainer, const struct gpt_batch_name *name)
 	                         config->sequence_count, trainer->inputs, trainer->targets);
 	if (!name->is_eval)
 		trainer->blob.rng_state = state;
+}
+
+/* The loop's time since the last call. */
+static uint64_t take_lap(struct trainer *trainer)
+{
+	uint64_t now_ns = gpt_now_ns(), lap_ns = now_ns - trainer->lap_ns;
+
+	trainer->lap_ns = now_ns;
+	return lap_ns;
 }
 
 /* For whoever ends this run. */
@@ -93,6 +103,8 @@ static int finish_ending(struct trainer *trainer)
 	record->wall_ns = now_ns - trainer->mark_ns;
 	trainer->mark_ns = now_ns;
 	mark_committed(trainer, record->step);
+	if (trainer->current.step == record->step)
+		record->loop_ns += take_lap(trainer); /* No later step computes meanwhile. */
 	gpt_report_step(&trainer->report, record);
 	if (record->step == trainer->args->exit_after_step && trainer->args->restart_index == 0 &&
 	    trainer->args->exit_rank == (uint32_t)trainer->backend->rank_first) {
@@ -112,62 +124,19 @@ static uint64_t update_count(const struct trainer *trainer)
 	return count >= 0 ? (uint64_t)count : trainer->current.step - 1 - trainer->skipped_count;
 }
 
-static bool has_scaler(const struct gpt_args *args)
-{
-	return args->scaler.kind != ZINF_SCALER_NONE;
-}
-
 /* Of this step's backward: the step before is over. */
 static int take_scale(struct trainer *trainer)
 {
 	double scale = gpt_fixed_scale(trainer->args);
 	int r = 0;
 
-	if (has_scaler(trainer->args))
+	if (trainer->args->scaler.kind != ZINF_SCALER_NONE)
 		r = trainer->backend->ops->loss_scale(trainer->backend, &scale);
 	if (r)
 		return gpt_backend_problem(trainer->backend, r, trainer->problem);
 	trainer->units.loss_scale = scale;
 	trainer->current.loss_scale = scale;
 	return 0;
-}
-
-static struct zinf_step_options step_options(struct trainer *trainer)
-{
-	const struct gpt_args *args = trainer->args;
-	struct zinf_step_options options = ZINF_STEP_OPTIONS_INIT;
-	bool is_sgd = args->optimizer == ZINF_SGD;
-	struct zinf_lr_value value;
-
-	gpt_lr(args, trainer->current.step, update_count(trainer), &value);
-	options.lr = value.lr;
-	options.beta1 = is_sgd ? args->momentum : args->beta1;
-	options.beta2 = is_sgd ? args->dampening : args->beta2;
-	if (value.has_betas) {
-		options.beta1 = value.beta1;
-		options.beta2 = value.beta2;
-	}
-	options.eps = args->eps;
-	options.weight_decay = args->weight_decay;
-	if (args->has_decay_groups) {
-		trainer->groups[0] = (struct zinf_step_group){ value.lr, args->weight_decay };
-		trainer->groups[1] = (struct zinf_step_group){ value.lr, 0 };
-		options.groups = trainer->groups;
-		options.group_count = GPT_GROUPS_MAX;
-	}
-	options.max_norm = args->clip;
-	options.micro_batches =
-		args->grad_reduction == ZINF_REDUCE_PER_MICRO_BATCH ? args->grad_accum_count : 1;
-	options.sum = args->is_summing;
-	/* With a scaler zinf divides. */
-	options.unscale = has_scaler(args) ? 1.0 : 1.0 / gpt_fixed_scale(args);
-	options.nesterov = args->is_nesterov;
-	options.no_bias_correction = args->has_no_bias_correction;
-	options.lr_decay = args->adagrad_decay;
-	options.skip_nonfinite = args->is_skipping_nonfinite;
-	/* A unit is reduced behind its last use: backward of the last micro-batch. */
-	options.update_early = true;
-	return options;
 }
 
 /* One micro-batch of one lane. The step begins between the first forward and the first backward. */
@@ -204,7 +173,8 @@ static int micro_batch(struct trainer *trainer, uint32_t micro_index, uint32_t l
 			r = take_scale(trainer);
 		if (r)
 			return r;
-		options = step_options(trainer);
+		gpt_step_options(trainer->args, trainer->current.step, update_count(trainer),
+		                 trainer->groups, &options);
 		trainer->current.lr = options.lr;
 		r = ops->step_begin(trainer->backend, &options);
 		if (r)
@@ -308,6 +278,7 @@ static int train_step(struct trainer *trainer, uint64_t step)
 	r = trainer->backend->ops->step(trainer->backend, &trainer->blob, sizeof(trainer->blob));
 	if (r)
 		return gpt_backend_problem(trainer->backend, r, trainer->problem);
+	trainer->current.loop_ns = take_lap(trainer);
 	trainer->ending = trainer->current;
 	return 0;
 }
@@ -350,6 +321,7 @@ static int evaluate(struct trainer *trainer, uint64_t step)
 		return gpt_backend_problem(trainer->backend, r, trainer->problem);
 	gpt_report_eval(&trainer->report, step);
 	trainer->mark_ns += gpt_now_ns() - begin_ns; /* No part of any step's time. */
+	(void)take_lap(trainer);
 	return 0;
 }
 
@@ -438,7 +410,9 @@ static int train(struct trainer *trainer)
 	if (r)
 		return r;
 	mark_committed(trainer, step);
-	trainer->mark_ns = gpt_now_ns();
+	trainer->mark_ns = trainer->lap_ns = gpt_now_ns();
+	if (step >= args->step_count)
+		gpt_report_nothing_to_do(&trainer->report, step);
 	while (step < args->step_count && has_text(trainer, step + 1)) {
 		r = train_step(trainer, ++step);
 		if (r)

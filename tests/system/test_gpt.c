@@ -248,10 +248,10 @@ Test(gpt, ranks_of_a_launcher_tell_each_other_their_losses)
 	char plain[64], launched[64];
 
 	gpt_run(0, "zinf-gpt", TINY "--ranks 3 --job plain --steps 3 --eval-every 3");
-	loss_of("step     3/3", plain);
+	loss_of("step 3/3", plain);
 	gpt_run(0, "zctl",
 	        "launch --nproc-per-node 3 --job launched " GPT TINY "--steps 3 --eval-every 3");
-	loss_of("step     3/3", launched);
+	loss_of("step 3/3", launched);
 	cr_assert_str_eq(launched, plain);
 }
 

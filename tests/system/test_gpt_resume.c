@@ -113,6 +113,17 @@ Test(resume, ranks_that_are_started_again_go_on_from_where_they_were)
 	gpt_expect_equal_dumps("whole.dump", "killed.dump");
 }
 
+Test(resume, a_run_that_is_over_already_says_so)
+{
+	gpt_run(0, "zinf-gpt", TRAIN "--job over --steps 2");
+	cr_expect_null(strstr(words, "nothing to do"), "%s", words);
+	gpt_run(0, "zinf-gpt", TRAIN "--job over --steps 2");
+	system_expect_text(words, "resumed at step 2");
+	system_expect_text(words, "nothing to do: --steps 2 is reached\n");
+	gpt_run(0, "zinf-gpt", TRAIN "--job over --steps 1 --json");
+	system_expect_text(words, "{\"event\":\"nothing_to_do\",\"step\":2,\"steps\":1}\n");
+}
+
 Test(resume, what_cannot_be_is_said_at_once)
 {
 	static const struct {

@@ -115,7 +115,7 @@ Test(config, an_unknown_key_is_refused_with_the_nearest_and_those_allowed)
 {
 	refused_in_line("[limits]\njobs = 3\nsesions = 4\n", 3,
 	                "no key 'sesions' (nearest: 'sessions')");
-	cr_assert(strstr(text.chars, "allowed are sessions, sessions_per_uid, jobs"));
+	cr_assert(strstr(text.chars, "allowed are sessions, sessions_per_uid, connections, "));
 	refused_in_line("[nvme a]\npath = /x\npaht = /x\n", 3, "no key 'paht' (nearest: 'path')");
 }
 

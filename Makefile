@@ -197,10 +197,13 @@ demo: ## build and run the main job: a GPT trains through zinfd, its optimizer s
 # ---- installing -------------------------------------------------------------------------------
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 SYSCONFDIR ?= /etc
+# As in the tree, so that links between documents, headers and examples resolve.
+DOCDIR ?= $(PREFIX)/share/doc/zinf
 install: all ## install under $(DESTDIR)$(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
 		$(DESTDIR)$(PREFIX)/include/zinf $(DESTDIR)$(UNITDIR) $(DESTDIR)$(PREFIX)/lib/sysusers.d \
-		$(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(PREFIX)/share/doc/zinf
+		$(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(DOCDIR)/docs \
+		$(DESTDIR)$(DOCDIR)/examples/gpt $(DESTDIR)$(DOCDIR)/examples/allreduce
 	install -m 755 $(ZINFD) $(DESTDIR)$(PREFIX)/sbin/zinfd
 	install -m 755 $(ZCTL) $(GPT) $(ALLREDUCE) $(DESTDIR)$(PREFIX)/bin/
 	[ ! -e $(NET) ] || install -m 755 $(NET) $(DESTDIR)$(PREFIX)/sbin/
@@ -218,7 +221,11 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 	install -d $(DESTDIR)$(SYSCONFDIR)/zinf
 	[ -e $(DESTDIR)$(SYSCONFDIR)/zinf/zinfd.conf ] || \
 		install -m 644 systemd/zinfd.conf $(DESTDIR)$(SYSCONFDIR)/zinf/zinfd.conf
-	install -m 644 systemd/zinfd.conf README.md LICENSE docs/*.md $(DESTDIR)$(PREFIX)/share/doc/zinf/
+	install -m 644 systemd/zinfd.conf README.md LICENSE $(DESTDIR)$(DOCDIR)/
+	install -m 644 $(wildcard docs/*.md) $(DESTDIR)$(DOCDIR)/docs/
+	install -m 644 $(wildcard examples/gpt/*) $(DESTDIR)$(DOCDIR)/examples/gpt/
+	install -m 644 $(wildcard examples/allreduce/*) $(DESTDIR)$(DOCDIR)/examples/allreduce/
+	ln -sfn ../../../include $(DESTDIR)$(DOCDIR)/include
 
 -include $(shell [ -d $(BUILD) ] && find $(BUILD) -name '*.d')
 

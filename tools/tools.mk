@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks of the tree itself: floors, headers, style. Included by the Makefile.
 
-.PHONY: check-floors check-headers tidy format check-tools
+.PHONY: check-floors check-headers check-links tidy format check-tools
 
 check-floors: ## each file includes only what tools/floors allows
 	$(Q)tools/check_floors
@@ -9,7 +9,10 @@ check-floors: ## each file includes only what tools/floors allows
 check-headers: ## each header compiles alone
 	$(Q)tools/check_headers $(CC) $(CFLAGS_BASE)
 
-tidy: ## banned calls, lengths, undocumented functions, dead files, format
+check-links: ## links between documents resolve
+	$(Q)tools/check_links
+
+tidy: check-links ## banned calls, lengths, undocumented functions, dead files, format
 	$(Q)tools/tidy
 	$(Q)tools/tidy --format
 

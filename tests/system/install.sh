@@ -1,13 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Goal: what `make install` puts into a DESTDIR is whole: programs start, a C and a C++ program build
-# and link through pkg-config against the installed header and library, the units are well-formed.
-# Method: an empty temporary DESTDIR, removed at the end.
+# and link through pkg-config against the installed header and library, the programs of the README
+# compile and train, links between documents resolve, the units are well-formed.
+# Method: an empty temporary DESTDIR, removed at the end; a private zinfd for the programs.
 set -eu
 cd "$(dirname "$0")/../.."
 
 root=$(mktemp -d)
-trap 'rm -rf "$root"' EXIT
+daemon=""
+trap '[ -z "$daemon" ] || kill -KILL "$daemon"; rm -rf "$root"' EXIT
 make -s install DESTDIR="$root" PREFIX=/usr >"$root/install.log" 2>&1 || {
 	cat "$root/install.log"
 	exit 1
@@ -70,6 +72,50 @@ for compiler in g++ clang++; do
 		exit 1
 	}
 done
+
+# Links between the installed documents, headers and examples resolve.
+tools/check_links "$root/usr/share/doc/zinf" >"$root/links.log" || {
+	cat "$root/links.log"
+	exit 1
+}
+
+# The programs of the README compile as they stand, and do under the installed launcher and daemon
+# what the README says.
+awk -v root="$root" '/^```c$/ { file = root "/readme-" ++count ".c"; next }
+/^```/ { file = "" }
+file { print >file }
+END { exit count != 2 }' "$root/usr/share/doc/zinf/README.md" || {
+	echo "install: the README does not have two programs in C"
+	exit 1
+}
+for program in 1 2; do
+	gcc -Wall -Wextra -Werror -o "$root/readme-$program" "$root/readme-$program.c" $flags
+done
+mkfifo "$root/ready"
+"$root/usr/sbin/zinfd" --user --dir "$root/zinf" --size 64M --set tier.cpu.capacity=128M \
+	--ready-fd 3 3>"$root/ready" 2>"$root/zinfd.log" &
+daemon=$!
+[ "$(cat "$root/ready")" = ready ] || {
+	cat "$root/zinfd.log"
+	exit 1
+}
+# runs PROGRAM WORDS: two ranks of it end well, and one of them says WORDS.
+runs() {
+	ZINF_SOCKET="$root/zinf/zinfd.sock" LD_LIBRARY_PATH="$root/usr/lib" "$root/usr/bin/zctl" launch \
+		--nproc-per-node 2 "$root/$1" >"$root/$1.out" 2>&1 && grep -qF "$2" "$root/$1.out" || {
+		echo "install: $1 of the README does not say '$2':"
+		cat "$root/$1.out"
+		exit 1
+	}
+}
+runs readme-1 'step 400: y = 3.00 x + 1.00'
+runs readme-2 'rank 1: the sum of all ranks is 1'
+kill -TERM "$daemon"
+wait "$daemon" || {
+	cat "$root/zinfd.log"
+	exit 1
+}
+daemon=""
 
 if command -v systemd-analyze >/dev/null 2>&1; then
 	# systemd-analyze answers 0 to an unknown key: any output is a failure.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Goal: tools/check_floors, check_headers and tidy catch each kind of breach, and let a clean tree
+# Goal: tools/check_floors, check_headers, check_links and tidy catch each kind of breach, and let a clean tree
 # pass; tools/run_tests misses no test that fails. Method: a small made-up tree in a temporary folder; each
 # case starts from the clean tree, adds one breach, and wants the tool to fail and to name file, line and reason.
 # What run_tests runs here are scripts that end as Criterion's programs do.
@@ -254,6 +254,20 @@ if clang-format --version 2>/dev/null | grep -q 'version 14\.'; then
 else
 	warns 'tidy: format without clang-format' 'is not checked' "$tools/tidy" --format "$tree"
 fi
+
+# ---- check_links
+clean
+mkdir -p "$tree/docs"
+links() { "$tools/check_links" "$tree"; }
+printf '# A page\n[b](docs/B.md#one-two) [web](https://example.org/x)\n```\n[no](link)\n```\n' >"$tree/README.md"
+printf '# B\n\n## One: two\n[up](../README.md#a-page) [here](#b)\n' >"$tree/docs/B.md"
+warns 'links: a clean tree passes' '3 links, all resolve' links
+printf '[gone](docs/C.md)\n' >>"$tree/README.md"
+catches 'links: no file' "README.md:6: 'docs/C.md': there is no such file" links
+printf '# A page\n[b](docs/B.md#one)\n' >"$tree/README.md"
+catches 'links: no heading' "README.md:2: 'docs/B.md#one': there is no such heading" links
+rm "$tree/README.md" "$tree/docs/B.md"
+catches 'links: no links at all' 'no link was found' links
 
 # ---- run_tests
 clean

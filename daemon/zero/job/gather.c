@@ -10,6 +10,7 @@
 #include "daemon/zero/grad/stall.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op.h"
+#include "daemon/zero/step/step.h"
 
 /* Each rank's n-th call is the others' n-th, also where it failed. */
 static bool is_counted(enum zero_gather gather)
@@ -85,6 +86,8 @@ void gather_complete(struct zero_job *job, enum zero_gather gather, int result,
 	assert(!result || text || !is_counted(gather));
 	if (result && is_counted(gather))
 		keep(job, gather, result, text);
+	if (result && gather == ZERO_GATHER_STEP)
+		step_fail(job, job->group.gather_masks[gather], result, text);
 	job->group.gather_masks[gather] = 0;
 	job->group.agreed &= ~(1u << gather);
 	job->group.held &= ~(1u << gather);

@@ -168,6 +168,19 @@ static bool sums_say_late(const struct zero_job *job, struct zi_text *ret_text)
 	return is_told || norm_say_late(job, ret_text);
 }
 
+/* An unshard waits for a step that other ranks of this node have not called. */
+static bool step_is_missed(const struct zero_op *op, struct zi_text *ret_text)
+{
+	const struct zero_job *job = op->rank->job;
+	uint64_t come_mask = job->group.gather_masks[ZERO_GATHER_STEP];
+
+	if (!(come_mask >> op->rank->number & 1) || gather_is_full(job, ZERO_GATHER_STEP))
+		return false;
+	zi_text_set(ret_text, "the unit is not at the current step yet");
+	(void)op_say_absent(job, ZERO_GATHER_STEP, ret_text);
+	return true;
+}
+
 /* What other nodes have yet to give, or this one to write. Return: false, nothing; @ret_text is
  * untouched. */
 static bool say_late(const struct zero_op *op, struct zi_text *ret_text)
@@ -178,7 +191,7 @@ static bool say_late(const struct zero_op *op, struct zi_text *ret_text)
 	case ZI_OP_GRAD_ACQUIRE:
 		return grads_say_late(job, op->unit, ret_text);
 	case ZI_OP_UNSHARD:
-		return params_say_late(job, op->unit, ret_text);
+		return params_say_late(job, op->unit, ret_text) || step_is_missed(op, ret_text);
 	case ZI_OP_STEP:
 	case ZI_OP_STEP_BEGIN:
 	case ZI_OP_COMMIT:

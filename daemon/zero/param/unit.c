@@ -18,6 +18,25 @@
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/step/step.h"
 
+/* @op would unshard a unit whose update may have begun. The rank broke its promise, unless it waits
+ * for the parameters of a step whose zinf_step() has failed. */
+static void refuse_early(struct zero_op *op)
+{
+	const struct zero_job *job = op->rank->job;
+	const struct zero_step *step = &job->step;
+	const char *name = job->layout.units[op->unit].name;
+
+	if (step->failed_mask >> op->rank->number & 1)
+		op_fail(op, step->failed_error, "unit '%s' cannot be unsharded: %s", name,
+		        step->failed_text.chars);
+	else
+		op_fail(op, -EBUSY,
+		        "unit '%s' may be updated already: with update_early a rank does not "
+		        "unshard a unit again before zinf_step() once its last gradient was "
+		        "handed over, or where it is not in the unit's data-parallel group",
+		        name);
+}
+
 /* Completes @op when its unit is at the step this rank wants; else leaves it waiting. */
 void unit_try_unshard(struct zero_op *op)
 {
@@ -31,11 +50,7 @@ void unit_try_unshard(struct zero_op *op)
 	if (job->step.phase == ZERO_STEP_STEPPING && has_begun && !has_stepped &&
 	    !rank->pin_counts[op->unit] && job->step.options.flags & ZI_STEP_UPDATE_EARLY &&
 	    !unit->is_frozen && step_unit_is_handed(rank, op->unit)) {
-		op_fail(op, -EBUSY,
-		        "unit '%s' may be updated already: with update_early a rank does not "
-		        "unshard a unit again before zinf_step() once its last gradient was "
-		        "handed over, or where it is not in the unit's data-parallel group",
-		        job->layout.units[op->unit].name);
+		refuse_early(op);
 		return;
 	}
 	/* After its step() a rank wants the parameters of the next one. */

@@ -156,12 +156,22 @@ void zero_step(struct zero_rank *rank, struct zero_op *op)
 			job->step.first_step_ns = op->queued_ns;
 		if (job->residency)
 			residency_step(rank);
+		job->step.failed_mask &= ~(1ull << rank->number);
 		if (gather_join(op, ZERO_GATHER_STEP)) {
 			job->step.last_step_ns = op->queued_ns;
 			quiet_agree(job, ZERO_GATHER_STEP, NULL, step_advance);
 		}
 	}
 	zero_drain(zero);
+}
+
+/* See step.h. */
+void step_fail(struct zero_job *job, uint64_t mask, int error, const struct zi_text *text)
+{
+	assert(error < 0);
+	job->step.failed_mask |= mask;
+	job->step.failed_error = error;
+	job->step.failed_text = text ? *text : (struct zi_text){ "" };
 }
 
 /* ---- the update ---- */

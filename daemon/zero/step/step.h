@@ -66,8 +66,13 @@ struct zero_step {
 	uint32_t blob_index;   /* of the blobs that are committed with it */
 	int64_t former_step;   /* what was committed when it ended */
 	struct zi_step_stats stats;
+	uint64_t failed_mask; /* ranks whose zinf_step() failed, and has not been called again */
+	int failed_error;
+	struct zi_text failed_text;
 };
 
+/* The calls of zinf_step() of the ranks in @mask end with @error. @text: NULL, it has no words. */
+void step_fail(struct zero_job *job, uint64_t mask, int error, const struct zi_text *text);
 void step_try_begin(struct zero_op *op); /* STEP_BEGIN: completes or leaves it waiting */
 void step_advance(struct zero_job *job); /* to UPDATING when nothing is missing */
 /* Nothing is, anywhere: it is updated, or skipped. The job may be gone afterwards. */

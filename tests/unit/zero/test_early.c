@@ -130,6 +130,56 @@ Test(zero_early, unshard_against_the_promise_is_refused_wherever_the_state_is)
 	unshard_is_refused(ZI_OFFLOAD_CPU, 0);
 }
 
+/* Rank 1 hangs before its zinf_step(); rank 0 waits in the unshard of the next forward. */
+static void begin_hung(uint32_t flags)
+{
+	struct zi_step_options options = model_options();
+
+	options.flags |= flags;
+	begin(2, ZI_OFFLOAD_NVME, ZI_SCHEDULE_LOCAL);
+	plain_step(&plain, 1, &options);
+	for (uint32_t i = 0; i < 2; i++)
+		cr_assert_eq(step_begin(&actors[i], options), 0);
+	for (uint32_t unit = 0; unit < UNITS; unit++)
+		hand_over(&actors[0], 1, 0, unit);
+}
+
+static void go_on_hung(void)
+{
+	for (uint32_t unit = 0; unit < UNITS; unit++)
+		hand_over(&actors[1], 1, 0, unit);
+	finish(2);
+	end(2);
+}
+
+Test(zero_early, rank_that_hangs_is_named_where_another_waits_for_its_step)
+{
+	begin_hung(ZI_STEP_UPDATE_EARLY);
+	actor_start(&actors[0], 1, zero_step, &(struct zero_op){ .timeout_ns = ZI_NS_PER_MS });
+	actor_start(&actors[0], 2, zero_unshard, &(struct zero_op){ .unit = 2 });
+	refused(&actors[0], -ETIMEDOUT, "; rank 1 (pid ", actor_wait(&actors[0], 1));
+	refused(&actors[0], -ETIMEDOUT, "; rank 1 (pid ", actor_wait(&actors[0], 2));
+	refused(&actors[0], -ETIMEDOUT, "unit 'embed' cannot be unsharded: step timed out after",
+	        actor_unit(&actors[0], zero_unshard, 0));
+	go_on_hung();
+}
+
+Test(zero_early, unshard_that_times_out_names_the_rank_that_has_not_called_step)
+{
+	begin_hung(0);
+	actor_start(&actors[0], 1, zero_step, NULL);
+	actor_start(&actors[0], 2, zero_unshard,
+	            &(struct zero_op){ .unit = 2, .timeout_ns = ZI_NS_PER_MS });
+	refused(&actors[0], -ETIMEDOUT, "; rank 1 (pid ", actor_wait(&actors[0], 2));
+	for (uint32_t unit = 0; unit < UNITS; unit++)
+		hand_over(&actors[1], 1, 0, unit);
+	actor_start(&actors[1], 0, zero_step, NULL);
+	cr_assert_eq(actor_wait(&actors[0], 1), 0, "%s", actors[0].text.chars);
+	cr_assert_eq(actor_wait(&actors[1], 0), 0, "%s", actors[1].text.chars);
+	cr_assert(plain_equals(&plain, &actors[0]));
+	end(2);
+}
+
 static void nothing_before_every_step(uint32_t offload, double max_norm, uint32_t flags)
 {
 	struct zi_step_options options = early_options();
@@ -172,7 +222,7 @@ Test(zero_early, withdrawn_step_does_not_give_the_unit_back)
 	actor_start(&actors[0], 1, zero_unshard, &(struct zero_op){ .unit = 0 });
 	cr_assert_not(actors[0].calls[1].is_done);
 	cr_assert_eq(actor_wait(&actors[0], 0), -ETIMEDOUT);
-	refused(&actors[0], -EBUSY, "not unsharded again before step", actor_wait(&actors[0], 1));
+	refused(&actors[0], -ETIMEDOUT, "; rank 1 (pid ", actor_wait(&actors[0], 1));
 	actors[0].rank->timeout_ns = TURN_LIMIT_NS;
 	finish(2);
 	end(2);

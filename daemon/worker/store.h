@@ -13,9 +13,9 @@
  *   SET, WILL       key, NUL, value           GET, ADD, DELETE   key, NUL
  *   WAIT            key, NUL, key, NUL, …     REPLY              the value, or the error's text
  *
- * The token is a shared secret in the clear. It keeps strays and other jobs out; it protects
- * neither from who can read the network nor Gloo's own connections, which know none: nodes of a
- * job belong on a network that is trusted.
+ * The token is a shared secret in the clear. It keeps strays and other jobs out. The connections
+ * that carry data are proven by keys that nodes give each other here (net/links.h). Neither
+ * protects from a program that can read the network: nodes of a job belong on a trusted network.
  */
 #pragma once
 
@@ -25,7 +25,7 @@
 #include "common/base/types.h"
 
 #define STORE_MAGIC   0x54535a4eu /* "NZST" */
-#define STORE_VERSION 5u
+#define STORE_VERSION 6u
 
 #define STORE_KEY_BYTES       128u /* NUL included */
 #define STORE_VALUE_BYTES_MAX 65536u
@@ -35,7 +35,6 @@
 #define STORE_TABLE_BYTES_MAX (16u << 20) /* keys and values together */
 /* Of each of 64 nodes two for each of 64 groups, one that holds its ranks, one that asks. */
 #define STORE_CONNECTIONS_MAX   (64u * (2 * 64 + 2))
-#define STORE_STRANGERS_MAX     64u /* of them, before their HELLO */
 #define STORE_MESSAGE_BYTES_MAX (STORE_KEY_BYTES + STORE_VALUE_BYTES_MAX)
 
 enum store_type {
@@ -68,6 +67,8 @@ enum store_type {
 #define STORE_ENDED_KEY "1/abort"
 /* The server's own: who was refused last for its token or its version, for people. */
 #define STORE_REFUSED_KEY "refused"
+/* The server's own: how many connections lost their place before they greeted, for people. */
+#define STORE_STRANGERS_KEY "strangers"
 
 struct store_header {
 	uint32_t magic;

@@ -178,38 +178,62 @@ static int greet(struct store_client *client, const struct store_client_options 
 	return 0;
 }
 
-/* Documented in the header, as are the others below. */
-int store_client_open(const struct store_client_options *options, uint64_t deadline_ns,
-                      struct zi_text *text, struct store_client **ret_client)
+/* Full, or about to end: the store, or what comes after it, may take us the next time. */
+static bool is_worth_another(int error)
 {
-	_cleanup_(store_client_closep) struct store_client *client = calloc(1, sizeof(*client));
+	return error == -EBUSY || error == -EPIPE;
+}
+
+/* Connects and greets until the deadline. Return: 0; the last error; -EBUSY with @text: the store
+ * turned us away, whatever happened to the attempt that the deadline cut short. */
+static int open_in_time(struct store_client *client, const struct store_client_options *options,
+                        uint64_t deadline_ns, struct zi_text *text)
+{
+	struct zi_text why = { "" };
+	bool is_connected;
+	uint32_t count = 0;
 	int r;
 
-	if (!client)
-		return err_origin(-ENOMEM);
-	(void)snprintf(client->place, sizeof(client->place), "%s, port %u", options->host,
-	               options->port); /* For people: cut where it is too long. */
-	r = store_link_init(&client->link);
-	if (r)
-		return err_trace(r);
-	for (;;) {
+	do {
 		r = store_link_connect(&client->link, options->host, options->port, deadline_ns,
 		                       text);
-		if (r)
-			return err_trace(r);
-		r = greet(client, options, deadline_ns, text);
-		/* Full, or on the point of ending: what comes after it may take us. */
-		if (r != -EBUSY && r != -EPIPE)
-			break;
-		if (store_link_pause(&client->link, deadline_ns))
-			break;
-	}
-	if (r == -ETIMEDOUT)
+		is_connected = !r;
+		r = r ? r : greet(client, options, deadline_ns, text);
+		if (r == -EBUSY) {
+			why = *text;
+			count++;
+		}
+	} while (is_worth_another(r) && !store_link_pause(&client->link, deadline_ns));
+	if (count && (r == -ETIMEDOUT || is_worth_another(r)))
+		return err_origin(zi_text_error(
+			text, -EBUSY, "the store at %s turned this node away %u times: %.150s",
+			client->place, count, why.chars));
+	if (r == -ETIMEDOUT && is_connected)
 		return err_trace(zi_text_error(
 			text, r,
 			"who listens at %s does not answer as a store: is MASTER_ADDR its address, "
 			"and the port no other program's?",
 			client->place));
+	return err_trace(r);
+}
+
+/* Documented in the header, as are the others below. */
+int store_client_open(const struct store_client_options *options, uint64_t deadline_ns,
+                      struct zi_text *text, struct store_client **ret_client)
+{
+	_cleanup_(store_client_closep) struct store_client *client = calloc(1, sizeof(*client));
+	struct zi_text unwanted;
+	int r;
+
+	if (!client)
+		return err_origin(-ENOMEM);
+	text = text ? text : &unwanted;
+	(void)snprintf(client->place, sizeof(client->place), "%s, port %u", options->host,
+	               options->port); /* For people: cut where it is too long. */
+	r = store_link_init(&client->link);
+	if (r)
+		return err_trace(r);
+	r = open_in_time(client, options, deadline_ns, text);
 	if (r)
 		return err_trace(r);
 	*ret_client = zi_steal(client);

@@ -2,12 +2,14 @@
 /* Private to the store's server: its objects, and what its files need of each other. Floor 3. */
 #pragma once
 
+#include <netinet/in.h>
 #include <stdbool.h>
 
 #include "common/base/loop.h"
 #include "daemon/worker/store.h"
 #include "daemon/worker/store_server.h"
 #include "daemon/worker/store_table.h"
+#include "daemon/worker/strangers.h"
 
 /*
  *            HELLO              request             not there yet
@@ -25,8 +27,9 @@ enum store_state {
 struct store_connection {
 	struct store_server *server;
 	struct zi_source source;
-	struct zi_timer timer; /* of a stall; WAITING: of the request */
-	struct zi_list link;   /* server->connections */
+	struct zi_timer timer;    /* of a stall; WAITING: of the request */
+	struct zi_list link;      /* server->connections */
+	struct stranger stranger; /* until it has greeted */
 	enum store_state state;
 	bool is_broken; /* ends when its timer is due, at once */
 	bool has_owned; /* keys that go with it */
@@ -51,9 +54,10 @@ struct store_server {
 	struct zi_source listener;
 	struct zi_timer pause; /* of accepting, while there are no descriptors */
 	struct zi_list connections;
-	uint32_t connection_count, stranger_count, connections_max;
+	struct strangers strangers; /* of the connections */
+	uint32_t connection_count, connections_max;
 	store_refused_fn refused;
-	uint64_t stall_ns;
+	uint64_t stall_ns, hello_ns;
 	uint16_t port;
 	uint32_t run;  /* not 0 */
 	bool has_lost; /* after all had met one who claimed something went: it will be over soon */
@@ -78,6 +82,15 @@ int store_listen(const struct store_server_options *options, struct zi_text *tex
 
 /* ---- store_request.c ---- */
 
+/* Sets @key; requests that wait for it go on. The only way to a key: no waiter is forgotten.
+ * Return: as store_table_set(). */
+int store_set_key(struct store_server *server, const char *key, const void *value,
+                  uint32_t value_bytes, struct zi_text *text);
+/* "10.0.0.7", for people. */
+struct store_peer {
+	char chars[INET6_ADDRSTRLEN];
+};
+struct store_peer store_peer_of(const struct store_connection *connection);
 /* A whole message is there. */
 void store_handle(struct store_connection *connection);
 /* Sets what @connection, which ends, left behind for this case. */

@@ -80,7 +80,7 @@ static bool end_wait(struct store_connection *connection)
 	return true;
 }
 
-/* A key has come: who waited for it alone goes on. */
+/* Answers the requests for which nothing is missing any more. */
 static void wake_waiting(struct store_server *server)
 {
 	zi_list_for_each(link, &server->connections) {
@@ -90,6 +90,19 @@ static void wake_waiting(struct store_server *server)
 		if (connection->state == STORE_WAITING && !connection->is_broken)
 			(void)end_wait(connection); /* Or it waits on. */
 	}
+}
+
+/* Documented in store_private.h, as are the other public ones. */
+int store_set_key(struct store_server *server, const char *key, const void *value,
+                  uint32_t value_bytes, struct zi_text *text)
+{
+	uint32_t present_bytes;
+	bool is_present = store_table_get(&server->table, key, &present_bytes) != NULL;
+	int r = store_table_set(&server->table, key, value, value_bytes, text);
+
+	if (!r && !is_present)
+		wake_waiting(server);
+	return err_trace(r);
 }
 
 /* Compares all of it, so that time tells nothing of where the difference lies. */
@@ -170,26 +183,33 @@ static int check_hello(const struct store_server *server, const struct store_hel
 	return 0;
 }
 
+struct store_peer store_peer_of(const struct store_connection *connection)
+{
+	struct store_peer peer = { "?" };
+	struct sockaddr_storage address;
+	socklen_t bytes = sizeof(address);
+
+	if (!getpeername(connection->source.fd, (struct sockaddr *)&address, &bytes))
+		(void)getnameinfo((struct sockaddr *)&address, bytes, peer.chars,
+		                  sizeof(peer.chars), NULL, 0, NI_NUMERICHOST); /* Else "?". */
+	return peer;
+}
+
 /* Who keeps a secret must hear of those who do not know it. */
 static void tell_refusal(struct store_connection *connection, struct store_hello *hello,
                          const struct zi_text *why)
 {
 	struct store_server *server = connection->server;
-	struct sockaddr_storage address;
-	socklen_t bytes = sizeof(address);
-	char host[INET6_ADDRSTRLEN] = "?";
 	struct zi_text text;
 
-	if (!getpeername(connection->source.fd, (struct sockaddr *)&address, &bytes))
-		(void)getnameinfo((struct sockaddr *)&address, bytes, host, sizeof(host), NULL, 0,
-		                  NI_NUMERICHOST); /* For people: "?" then. */
 	for (char *c = hello->name; *c; c++)
 		if ((unsigned char)*c < ' ' || *c == 0x7f)
 			*c = '?'; /* It goes to terminals. */
-	zi_text_set(&text, "%.63s at %s was refused: %.150s", hello->name, host, why->chars);
+	zi_text_set(&text, "%.63s at %s was refused: %.150s", hello->name,
+	            store_peer_of(connection).chars, why->chars);
 	/* Where there is no room for it, it is told here alone. */
-	(void)store_table_set(&server->table, STORE_REFUSED_KEY, text.chars,
-	                      (uint32_t)strlen(text.chars), NULL);
+	(void)store_set_key(server, STORE_REFUSED_KEY, text.chars, (uint32_t)strlen(text.chars),
+	                    NULL);
 	if (server->refused)
 		server->refused(&text);
 }
@@ -232,7 +252,7 @@ static void handle_hello(struct store_connection *connection)
 	}
 	static_assert(sizeof(connection->name) == sizeof(hello.name), "the name fits");
 	memcpy(connection->name, hello.name, sizeof(hello.name));
-	connection->server->stranger_count--;
+	strangers_remove(&connection->server->strangers, &connection->stranger);
 	connection->state = STORE_READY;
 	explicit_bzero(connection->payload, connection->header.bytes);
 	store_answer(connection, 0, connection->server->run, NULL, 0);
@@ -251,7 +271,7 @@ static void handle_set(struct store_connection *connection, const char *key, con
 		store_answer(connection, 0, 1, present, present_bytes);
 		return;
 	}
-	r = store_table_set(&server->table, key, value, value_bytes, &text);
+	r = store_set_key(server, key, value, value_bytes, &text);
 	if (r) {
 		fail(connection, r, &text);
 		return;
@@ -261,8 +281,6 @@ static void handle_set(struct store_connection *connection, const char *key, con
 		connection->has_owned = true;
 	}
 	done(connection);
-	if (!present)
-		wake_waiting(server);
 }
 
 static void handle_get(struct store_connection *connection, const char *key)
@@ -300,14 +318,12 @@ static void handle_add(struct store_connection *connection, const char *key)
 		fail(connection, -ERANGE, &text);
 		return;
 	}
-	r = store_table_set(&server->table, key, &number, sizeof(number), &text);
+	r = store_set_key(server, key, &number, sizeof(number), &text);
 	if (r) {
 		fail(connection, r, &text);
 		return;
 	}
 	store_answer(connection, 0, number, NULL, 0);
-	if (!value)
-		wake_waiting(server);
 }
 
 /* Return: whether the payload is a list of keys. */
@@ -330,10 +346,13 @@ static void wait_is_over(struct zi_timer *timer)
 {
 	struct store_connection *connection = container_of(timer, struct store_connection, timer);
 	uint32_t missing_count;
-	const char *missing = first_missing(connection, &missing_count);
+	const char *missing;
 	struct zi_text text;
 
-	assert(missing);
+	/* Clients decide when keys come: a key that is there is no reason to abort. */
+	if (end_wait(connection))
+		return;
+	missing = first_missing(connection, &missing_count);
 	zi_text_set(&text, "not there after %lu ms: '%s'%s",
 	            (unsigned long)((zi_clock_now_ns() - connection->asked_ns) / ZI_NS_PER_MS),
 	            missing, missing_count > 1 ? ", and others" : "");
@@ -393,9 +412,8 @@ void store_run_will(struct store_connection *connection)
 		return;
 	key_bytes = (uint32_t)strlen(will) + 1;
 	/* A full table has no room for it: then the deadline of those who wait must do. */
-	if (!store_table_set(&server->table, will, will + key_bytes,
-	                     connection->will_bytes - key_bytes, NULL))
-		wake_waiting(server);
+	(void)store_set_key(server, will, will + key_bytes, connection->will_bytes - key_bytes,
+	                    NULL);
 }
 
 void store_handle(struct store_connection *connection)

@@ -28,8 +28,12 @@ static void connection_due(struct zi_timer *timer);
 
 static void arm_stall(struct store_connection *connection)
 {
-	zi_loop_arm(connection->server->loop, &connection->timer,
-	            zi_clock_deadline_ns(connection->server->stall_ns), connection_due);
+	const struct store_server *server = connection->server;
+	bool is_stranger = zi_list_is_linked(&connection->stranger.link);
+
+	zi_loop_arm(server->loop, &connection->timer,
+	            zi_clock_deadline_ns(is_stranger ? server->hello_ns : server->stall_ns),
+	            connection_due);
 }
 
 /* Its end is for the loop's next turn: whoever calls may be walking through the connections. */
@@ -49,7 +53,7 @@ static void connection_free(struct store_connection *connection)
 	zi_list_remove(&connection->link);
 	assert(server->connection_count > 0);
 	server->connection_count--;
-	server->stranger_count -= connection->state == STORE_STRANGER;
+	strangers_remove(&server->strangers, &connection->stranger);
 	free(connection->payload);
 	free(connection->reply);
 	free(connection->will);
@@ -140,8 +144,7 @@ void store_answer(struct store_connection *connection, int error, int64_t number
 
 void store_refuse(struct store_connection *connection, int error, const struct zi_text *text)
 {
-	connection->server->stranger_count -= connection->state == STORE_STRANGER;
-	connection->state = STORE_LEAVING;
+	connection->state = STORE_LEAVING; /* A stranger stays one. */
 	store_answer(connection, error, 0, text->chars, (uint32_t)strlen(text->chars));
 }
 
@@ -239,26 +242,48 @@ static void connection_due(struct zi_timer *timer)
 	connection_end(connection);
 }
 
-/* Told on a socket that was just accepted: its buffer is empty, and takes it. */
+/* Told on a socket whose buffer is empty, and takes it. Who does not hear it sees the end. */
 static void turn_away(const struct store_server *server, int fd)
 {
 	struct {
 		struct store_header header;
 		char text[ZI_TEXT_BYTES];
 	} reply = { .header = { .magic = STORE_MAGIC, .type = STORE_REPLY, .error = -EBUSY } };
-	int bytes = snprintf(reply.text, sizeof(reply.text),
-	                     "the store of job '%s' has %u connections, %u of them without a "
-	                     "greeting (limits %u and %u): try again",
-	                     server->job, server->connection_count, server->stranger_count,
-	                     server->connections_max, STORE_STRANGERS_MAX);
+	struct zi_text text;
 
-	assert(bytes > 0 && bytes < (int)sizeof(reply.text));
-	reply.header.bytes = (uint32_t)bytes;
-	/* Who does not hear it sees the end. */
-	(void)send(fd, &reply, sizeof(reply.header) + (size_t)bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+	zi_text_set(&text,
+	            "the store of job '%s' has %u connections, %u of them without a greeting "
+	            "(limits: %u, and %u without a greeting, %u of these from one address)",
+	            server->job, server->connection_count, server->strangers.count,
+	            server->connections_max, STRANGERS_MAX, STRANGERS_HERE_MAX);
+	reply.header.bytes = (uint32_t)strlen(text.chars);
+	memcpy(reply.text, text.chars, reply.header.bytes);
+	(void)send(fd, &reply, sizeof(reply.header) + reply.header.bytes,
+	           MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-static int connection_new(struct store_server *server, int fd)
+/* A new connection takes the place of this one. Members that wait for others hear of it when they
+ * give up. */
+static void displace(struct store_connection *connection)
+{
+	struct store_server *server = connection->server;
+	struct zi_text text;
+
+	server->strangers.displaced_count++;
+	zi_text_set(&text,
+	            "%lu connections to port %u lost their place before they greeted, the last one "
+	            "from %s: close the port to that host, or set another ZINF_PORT",
+	            (unsigned long)server->strangers.displaced_count, server->port,
+	            store_peer_of(connection).chars);
+	/* Without room for it, members only see that they lost their places. */
+	(void)store_set_key(server, STORE_STRANGERS_KEY, text.chars, (uint32_t)strlen(text.chars),
+	                    NULL);
+	if (connection->state == STORE_STRANGER)
+		turn_away(server, connection->source.fd);
+	connection_end(connection);
+}
+
+static int connection_new(struct store_server *server, int fd, const struct sockaddr_storage *from)
 {
 	_cleanup_(zi_freep) struct store_connection *connection = calloc(1, sizeof(*connection));
 	int one = 1;
@@ -276,7 +301,7 @@ static int connection_new(struct store_server *server, int fd)
 	connection->state = STORE_STRANGER;
 	zi_list_push_back(&server->connections, &connection->link);
 	server->connection_count++;
-	server->stranger_count++;
+	strangers_add(&server->strangers, &connection->stranger, from);
 	arm_stall(connection);
 	(void)zi_steal(connection); /* The server's list has it. */
 	return 0;
@@ -296,10 +321,14 @@ static void pause_is_over(struct zi_timer *timer)
 static void listener_ready(struct zi_source *source, uint32_t events)
 {
 	struct store_server *server = container_of(source, struct store_server, listener);
+	struct sockaddr_storage from = { .ss_family = AF_UNSPEC };
+	socklen_t from_bytes = sizeof(from);
+	struct stranger *displaced;
 	_cleanup_(zi_closep) int fd = -1;
 
 	(void)events; /* An error of the listener shows in accept4(). */
-	fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	fd = accept4(source->fd, (struct sockaddr *)&from, &from_bytes,
+	             SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd < 0) {
 		if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
 			return; /* It went away meanwhile. */
@@ -309,12 +338,14 @@ static void listener_ready(struct zi_source *source, uint32_t events)
 			            zi_clock_deadline_ns(STORE_PAUSE_NS), pause_is_over);
 		return;
 	}
-	if (server->connection_count >= server->connections_max ||
-	    server->stranger_count >= STORE_STRANGERS_MAX) {
+	displaced = strangers_displaced(&server->strangers, &from);
+	if (displaced)
+		displace(container_of(displaced, struct store_connection, stranger));
+	if (server->connection_count >= server->connections_max) {
 		turn_away(server, fd);
 		return;
 	}
-	if (!connection_new(server, fd))
+	if (!connection_new(server, fd, &from))
 		(void)zi_steal_fd(fd);
 }
 
@@ -348,9 +379,13 @@ int store_server_open(struct zi_loop *loop, const struct store_server_options *o
 	server->loop = loop;
 	server->refused = options->refused;
 	server->stall_ns = options->stall_ns ? options->stall_ns : STORE_STALL_NS;
+	server->hello_ns = options->hello_ns
+	                           ? options->hello_ns
+	                           : ZI_MIN(server->stall_ns, STRANGERS_HELLO_MS * ZI_NS_PER_MS);
 	server->connections_max =
 		options->connections_max ? options->connections_max : STORE_CONNECTIONS_MAX;
 	zi_list_init(&server->connections);
+	strangers_init(&server->strangers);
 	store_table_init(&server->table);
 	r = zi_loop_add(loop, &server->listener, fd, EPOLLIN, listener_ready);
 	if (r)

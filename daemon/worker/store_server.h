@@ -28,6 +28,7 @@ struct store_server_options {
 	const char *job, *incarnation;
 	const char *token; /* NULL or "": none is asked for */
 	uint64_t stall_ns; /* half a message, or an unread reply, may take so long; 0: 10 s */
+	uint64_t hello_ns; /* a connection may take so long to greet; 0: 1 s, at most stall_ns */
 	uint32_t connections_max; /* 0: STORE_CONNECTIONS_MAX */
 	store_refused_fn refused; /* NULL: nobody's business */
 };

@@ -136,19 +136,6 @@ static int claim(struct store_client *client, const struct net_meet *meet,
 	return err_trace(r);
 }
 
-/* Who came and was refused, perhaps one of those who are missing: "; …", or "". */
-static struct zi_text say_refused(struct store_client *client)
-{
-	struct zi_text text = { "; " };
-	uint32_t bytes;
-
-	if (store_client_get(client, STORE_REFUSED_KEY, text.chars + 2, sizeof(text.chars) - 3,
-	                     zi_clock_deadline_ns(MEET_CLAIM_NS), NULL, &bytes))
-		bytes = 0;
-	text.chars[bytes ? bytes + 2 : 0] = '\0';
-	return text;
-}
-
 /* Who has not come, when all others have waited. */
 static int name_missing(struct store_client *client, const struct net_meet *meet,
                         const char *const *names, struct zi_text *text)
@@ -168,11 +155,9 @@ static int name_missing(struct store_client *client, const struct net_meet *meet
 		                                "over",
 		                                meet->way.job, (double)meet->timeout_ms / 1e3));
 	return err_origin(zi_text_error(
-		text, -ETIMEDOUT,
-		"ranks %s of job '%s' did not come on any node within %.4g s: is zinfd running "
-		"there, and are they started?%s",
+		text, -ETIMEDOUT, "ranks %s of job '%s' did not come on any node within %.4g s: %s",
 		way_say_ranks(missing).chars, meet->way.job, (double)meet->timeout_ms / 1e3,
-		say_refused(client).chars));
+		way_say_why_missing(client).chars));
 }
 
 /* Another node cannot, or could not. Return: MEET_E_FORMER, that was before; its error. */

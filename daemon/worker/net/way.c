@@ -6,7 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/worker/store.h"
+
+#define WAY_CAUSE_NS (500 * ZI_NS_PER_MS)
 
 /* Documented in the header, as are the others. */
 int way_open(const struct net_way *way, const char *name, uint64_t deadline_ns,
@@ -43,6 +47,29 @@ struct way_host way_own_host(void)
 
 	(void)gethostname(host.chars, sizeof(host.chars) - 1); /* For people: "?" then. */
 	return host;
+}
+
+/* Return: whether the store has @key. */
+static bool take_cause(struct store_client *client, const char *key, struct zi_text *cause)
+{
+	struct zi_text text = { "" };
+	uint32_t bytes;
+
+	if (store_client_get(client, key, text.chars, sizeof(text.chars) - 1,
+	                     zi_clock_deadline_ns(WAY_CAUSE_NS), NULL, &bytes))
+		return false;
+	zi_text_set(cause, "%s", text.chars);
+	return true;
+}
+
+struct zi_text way_say_why_missing(struct store_client *client)
+{
+	struct zi_text cause = { "is zinfd running there, and are its ranks started?" };
+
+	/* The refused client is the better cause: it named itself. */
+	if (!take_cause(client, STORE_REFUSED_KEY, &cause))
+		(void)take_cause(client, STORE_STRANGERS_KEY, &cause); /* Else the question. */
+	return cause;
 }
 
 struct zi_text way_say_ranks(uint64_t ranks)

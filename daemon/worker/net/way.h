@@ -16,5 +16,8 @@ struct way_host {
 	char chars[ZI_NAME_BYTES];
 };
 struct way_host way_own_host(void);
+/* Why a node may be missing: what the store tells of clients that it refused or that lost their
+ * places, else what to look at. Asks the store, for half a second at most. */
+struct zi_text way_say_why_missing(struct store_client *client);
 /* "2, 3", at most as many as fit into a part of a text. */
 struct zi_text way_say_ranks(uint64_t ranks);

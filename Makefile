@@ -153,10 +153,11 @@ $(ALLREDUCE): $(call objects,examples/allreduce) $(LIBCLIENT_A)
 GLOO_OBJECTS := $(patsubst %.cc,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/*.cc)))
 NET_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/*.c))) \
 	$(GLOO_OBJECTS)
+# A header that libgloo-dev leaves out (daemon/worker/net/gloo).
 $(GLOO_OBJECTS): $(BUILD)/%.o: %.cc Makefile
 	$(call say,CXX,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CXX) $(CXXFLAGS_BASE) $(OPT_$(VARIANT)) -MMD -MP -c -o $@ $<
+	$(Q)$(CXX) $(CXXFLAGS_BASE) -idirafter daemon/worker/net $(OPT_$(VARIANT)) -MMD -MP -c -o $@ $<
 NET_A := $(foreach folder,daemon/worker common/wire kernels common/base,$(call archive,$(folder)))
 $(NET): $(NET_OBJECTS) $(NET_A)
 	$(call say,LD,$@)

@@ -66,6 +66,9 @@ $(BUILD)/tests/unit/worker/test_blame: $(patsubst %,$(BUILD)/daemon/worker/net/%
 TALK_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/talk*.c)))
 $(patsubst %,$(BUILD)/tests/unit/worker/test_%,talk talk_link talk_foe): $(TALK_OBJECTS)
 
+# How nodes connect, before Gloo has the connections.
+$(BUILD)/tests/unit/worker/test_links: $(BUILD)/daemon/worker/net/links.o
+
 # Gloo itself; without it there is no zinf-net either, as is said then.
 GLOO_BIN := $(BUILD)/tests/unit/worker/test_gloo
 $(GLOO_BIN): $(GLOO_OBJECTS)

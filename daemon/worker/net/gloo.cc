@@ -2,13 +2,14 @@
 /*
  * Gloo behind net/gloo.h: meshes, and the waits on lanes. Floor 3, of zinf-net alone.
  *
- * Gloo's rendezvous is not used: it would connect all pairs in one call, and say of none of them
- * that it is the one who does not come. A lane is an unbound buffer for one peer, since a buffer
- * counts what has ended but not whose it was. A wait that times out makes Gloo close all of the
- * mesh's connections, so that peers hear of it; -ECANCELED leaves them open until the mesh goes.
- * Closing, Gloo holds a connection's lock until its own thread comes round, which never does where
- * it waits for that lock to send for us: so a wait of Gloo's may only time out while the courier
- * is paused, and until then it is the alarm that looks at the clock.
+ * Gloo's rendezvous is not used: it would connect all pairs in one call, say of none of them that
+ * it is the one that does not come, and take anybody for a peer (gloo_pair.cc). A lane is an
+ * unbound buffer for one peer, since a buffer counts what has ended but not whose it was. A wait
+ * that times out makes Gloo close all of the mesh's connections, so that peers hear of it;
+ * -ECANCELED leaves them open until the mesh goes. Closing, Gloo holds a connection's lock until
+ * its own thread comes round, which never does where it waits for that lock to send for us: so a
+ * wait of Gloo's may only time out while the courier is paused, and until then it is the alarm
+ * that looks at the clock.
  */
 #include <gloo/transport/context.h>
 
@@ -24,26 +25,20 @@ using std::chrono::milliseconds;
 namespace
 {
 
-/* Gloo waits five times its time-out for a connection. */
-constexpr uint64_t connect_factor = 5;
+/* Gloo's own time-out, which nothing waits for: each wait on a lane has its own. */
+constexpr milliseconds gloo_timeout(30000);
 
-/* gloo::Context keeps its connections where only a class of its own may put them. */
+/* gloo::Context keeps its transport where only a class of its own may put it. */
 class Connections : public gloo::Context
 {
       public:
-	Connections(int node, int node_count) : gloo::Context(node, node_count)
+	Connections(const std::shared_ptr<gloo::transport::Device> &device,
+	            const std::shared_ptr<net::Context> &transport)
+	    : gloo::Context(transport->rank, transport->size)
 	{
-	}
-
-	void open(const std::shared_ptr<gloo::transport::Device> &device, milliseconds timeout)
-	{
-		setTimeout(timeout);
+		setTimeout(gloo_timeout);
 		device_ = device;
-		transportContext_ = device->createContext(rank, size);
-		transportContext_->setTimeout(timeout);
-		for (int peer = 0; peer < size; peer++)
-			if (peer != rank)
-				transportContext_->createPair(peer);
+		transportContext_ = transport;
 	}
 };
 
@@ -70,12 +65,10 @@ int net_mesh_new(const struct net_mesh_options *options, struct zi_text *text,
 		auto device = std::dynamic_pointer_cast<gloo::transport::tcp::Device>(mesh->device);
 		mesh->courier = std::make_unique<Courier>(device);
 		mesh->alarm = std::make_unique<Alarm>(mesh.get(), device);
-		auto connections =
-			std::make_shared<Connections>(options->node, options->node_count);
-		mesh->connections = connections;
-		connections->open(
-			mesh->device,
-			milliseconds(options->connect_ns / ZI_NS_PER_MS / connect_factor + 1));
+		mesh->transport =
+			std::make_shared<net::Context>(device, options->node, options->node_count);
+		mesh->transport->setTimeout(gloo_timeout);
+		mesh->connections = std::make_shared<Connections>(mesh->device, mesh->transport);
 		mesh->names.resize(options->node_count);
 		*ret_mesh = mesh.release();
 		return 0;
@@ -104,34 +97,17 @@ struct net_mesh *net_mesh_free(struct net_mesh *mesh)
 	return nullptr;
 }
 
-size_t net_mesh_address(const struct net_mesh *mesh, uint32_t peer, void *address, size_t capacity)
+int net_mesh_adopt(struct net_mesh *mesh, uint32_t peer, const char *name, int fd,
+                   struct zi_text *text)
 {
 	try {
-		auto bytes = mesh->connections->getPair(peer)->address().bytes();
-
-		if (bytes.size() > capacity)
-			return 0;
-		memcpy(address, bytes.data(), bytes.size());
-		return bytes.size();
-	} catch (const std::exception &) {
-		return 0;
-	}
-}
-
-int net_mesh_connect(struct net_mesh *mesh, uint32_t peer, const char *name, const void *address,
-                     size_t address_bytes, struct zi_text *text)
-{
-	try {
-		const char *begin = static_cast<const char *>(address);
-
 		mesh->names[peer] = name;
-		mesh->connections->getPair(peer)->connect(
-			std::vector<char>(begin, begin + address_bytes));
+		mesh->transport->adopt(peer, fd);
 		return 0;
 	} catch (const std::bad_alloc &) {
-		return -ENOMEM;
+		return zi_text_error(text, -ENOMEM, "no memory for the connection to %s", name);
 	} catch (const std::exception &error) {
-		return zi_text_error(text, -ETIMEDOUT, "connecting to %s: %s", name,
+		return zi_text_error(text, -EPIPE, "connecting to %s: %s", name,
 		                     words(error).c_str());
 	}
 }

@@ -8,8 +8,8 @@
  * neither which peer they wait for nor may they overlap. A lane's transfers do, so that a piece of
  * the sum is finished while others are on their way, and whoever waits knows for whom.
  *
- * Life: net_mesh_new(), the addresses of all exchanged by other means, net_mesh_connect() for each
- * peer, lanes. After any error but -EINVAL the mesh is broken: free it and make a new one.
+ * Life: net_mesh_new(), net_mesh_adopt() of a connection to each peer (links.h), lanes. After any
+ * error but -EINVAL the mesh is broken: free it and make a new one.
  * Context: one thread makes, connects and frees it; lanes are their thread's, and net_mesh_abort()
  * is any thread's. While one thread waits for what a lane receives another may use that lane.
  * What is sent to a peer over any lanes, one send after the other, comes in that order, if its
@@ -30,9 +30,8 @@ struct net_mesh;
 struct net_lane;
 
 struct net_mesh_options {
-	const char *address; /* numeric, of this node: where peers connect to */
+	const char *address; /* numeric, of this node: of the interface that Gloo is to take */
 	uint32_t node, node_count;
-	uint64_t connect_ns; /* one peer's connection may take so long */
 };
 
 /* @ret_mesh: net_mesh_free(). Return: 0; -EADDRNOTAVAIL, -ENOMEM, -EIO, with @text. */
@@ -41,12 +40,10 @@ int net_mesh_new(const struct net_mesh_options *options, struct zi_text *text,
 /* Closes all connections, which peers notice at once; lanes go before. NULL-safe. Return: NULL. */
 struct net_mesh *net_mesh_free(struct net_mesh *mesh);
 
-/* What @peer must be given to connect, at most @capacity bytes. Return: the bytes, 0 too many. */
-size_t net_mesh_address(const struct net_mesh *mesh, uint32_t peer, void *address, size_t capacity);
-/* @address: what @peer's net_mesh_address() gave for this node. @name: of the peer, for texts from
- * now on. Waits. Return: 0; -ETIMEDOUT, -EPIPE, with @text. */
-int net_mesh_connect(struct net_mesh *mesh, uint32_t peer, const char *name, const void *address,
-                     size_t address_bytes, struct zi_text *text);
+/* @fd: a TCP connection to @peer, the mesh's from now on, also after a failure. @name: of the peer,
+ * for texts from now on. Return: 0; -EPIPE the connection is lost, -ENOMEM; with @text. */
+int net_mesh_adopt(struct net_mesh *mesh, uint32_t peer, const char *name, int fd,
+                   struct zi_text *text);
 
 /* Any thread: whatever waits, or will, on a lane of this mesh returns -ECANCELED. */
 void net_mesh_abort(struct net_mesh *mesh);

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <gloo/context.h>
+#include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/tcp/loop.h>
+#include <gloo/transport/tcp/pair.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <atomic>
@@ -15,6 +17,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -105,12 +108,43 @@ class Alarm : public gloo::transport::tcp::Handler
 	std::atomic<uint64_t> armed_ns_{ ZI_DEADLINE_NEVER };
 };
 
+/*
+ * The end of a connection that is there already. Gloo's own rendezvous listens at a port of each
+ * pair, and takes whoever comes first for the peer. An exception in the device's thread ends the
+ * connection here, not the process.
+ */
+class Pair : public gloo::transport::tcp::Pair
+{
+      public:
+	using gloo::transport::tcp::Pair::Pair;
+
+	/* The device's thread, right after the pair was made: nothing has been accepted then at
+	 * the port at which Gloo's constructor listens. Throws as Gloo does; @fd is closed then. */
+	void adopt(int fd);
+
+	void handleEvents(int events) override;
+};
+
+/* Holds pairs as they are adopted. */
+class Context : public gloo::transport::tcp::Context
+{
+      public:
+	using gloo::transport::tcp::Context::Context;
+
+	/* Not the device's thread. Throws as Gloo does; @fd is closed then. */
+	void adopt(uint32_t peer, int fd);
+};
+
+/* Calls @job in the device's thread, and waits. What @job throws is thrown here. */
+void run_in_device(gloo::transport::tcp::Device &device, const std::function<void()> &job);
+
 } // namespace net
 
 struct net_mesh {
 	std::shared_ptr<gloo::transport::Device> device;
 	std::unique_ptr<net::Courier> courier;
-	std::shared_ptr<gloo::Context> connections;
+	std::shared_ptr<net::Context> transport;
+	std::shared_ptr<gloo::Context> connections; /* of that transport */
 	std::vector<std::string> names;
 	std::atomic<bool> is_aborted{ false };
 	std::mutex lock; /* guards lanes: net_mesh_abort() is any thread's */

@@ -11,20 +11,15 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/base/fd.h"
+#include "daemon/worker/net/links.h"
 #include "daemon/worker/net/nodes_private.h"
 #include "daemon/worker/net/way.h"
 
-/* A Gloo address is a sockaddr_storage and a few numbers. */
-#define NODES_ADDRESS_BYTES 256u
 /* All have met in the store: what is left is a connection through the network. */
 #define NODES_CONNECT_NS (10 * ZI_NS_PER_S)
 /* While others are waited for: how often the store is asked whether one of them makes nothing. */
 #define NODES_LOOK_NS (100 * ZI_NS_PER_MS)
-struct gloo_address {
-	uint32_t bytes;
-	char address[NODES_ADDRESS_BYTES];
-};
-
 struct net_mesh *nodes_mesh(struct nodes *nodes)
 {
 	return nodes->mesh;
@@ -54,11 +49,9 @@ static int open_client(const struct nodes *nodes, uint64_t deadline_ns, struct z
 }
 
 /* Tells the others who this node is and how each of them connects to it. */
-static int publish(struct nodes *nodes, const struct place_address *own, uint64_t deadline_ns,
-                   struct zi_text *text)
+static int publish(struct nodes *nodes, const struct place_address *own, const struct links *links,
+                   uint64_t deadline_ns, struct zi_text *text)
 {
-	_cleanup_(zi_freep) struct gloo_address *addresses = NULL;
-	uint32_t count = nodes->join.node_count;
 	struct way_host host = way_own_host();
 	struct nodes_key key = nodes_key(nodes, "node", nodes->join.node);
 	int r;
@@ -69,22 +62,10 @@ static int publish(struct nodes *nodes, const struct place_address *own, uint64_
 	                     (uint32_t)strlen(nodes->names[nodes->join.node]), deadline_ns, text);
 	if (r)
 		return err_trace(r);
-	addresses = calloc(count, sizeof(*addresses));
-	if (!addresses)
-		return err_origin(say_memory(nodes, -ENOMEM, text));
-	for (uint32_t i = 0; i < count; i++) {
-		if (i == nodes->join.node)
-			continue;
-		addresses[i].bytes = (uint32_t)net_mesh_address(
-			nodes->mesh, i, addresses[i].address, sizeof(addresses[i].address));
-		if (!addresses[i].bytes)
-			return err_origin(zi_text_error(text, -EOVERFLOW,
-			                                "Gloo's address has more than %u bytes",
-			                                NODES_ADDRESS_BYTES));
-	}
 	key = nodes_key(nodes, "address", nodes->join.node);
-	return err_trace(store_client_set(nodes->client, key.chars, addresses,
-	                                  count * (uint32_t)sizeof(*addresses), deadline_ns, text));
+	return err_trace(store_client_set(
+		nodes->client, key.chars, links_cards(links),
+		nodes->join.node_count * (uint32_t)sizeof(struct links_card), deadline_ns, text));
 }
 
 /* The time is over. Return: -ETIMEDOUT with who did not come; the link's own error. */
@@ -101,11 +82,11 @@ static int name_missing(const struct nodes *nodes, const char *const *names, uin
 		if (r)
 			return err_origin(zi_text_error(
 				text, r,
-				"node %u of %u did not come within %lu ms (%u before it did): is "
-				"zinfd running there, and its ranks started?",
+				"node %u of %u did not come within %lu ms (%u before it did): "
+				"%s",
 				i, count,
-				(unsigned long)((zi_clock_now_ns() - started_ns) / ZI_NS_PER_MS),
-				i));
+				(unsigned long)((zi_clock_now_ns() - started_ns) / ZI_NS_PER_MS), i,
+				way_say_why_missing(nodes->client).chars));
 	}
 	return err_origin(-ETIMEDOUT); /* It came a moment too late. */
 }
@@ -155,11 +136,12 @@ static int await_all(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *
 	}
 }
 
-static int connect_peer(struct nodes *nodes, uint32_t peer, uint64_t deadline_ns,
-                        struct zi_text *text)
+/* What @peer published: its name, and how this node connects to it. */
+static int read_peer(struct nodes *nodes, uint32_t peer, uint64_t deadline_ns, struct zi_text *text,
+                     struct links_card *ret_card)
 {
-	struct gloo_address addresses[SUBTREE_NODES_MAX];
-	const struct gloo_address *address = &addresses[nodes->join.node];
+	struct links_card cards[SUBTREE_NODES_MAX];
+	struct links_card *card = &cards[nodes->join.node];
 	struct nodes_key key = nodes_key(nodes, "node", peer);
 	uint32_t bytes;
 	int r;
@@ -170,19 +152,61 @@ static int connect_peer(struct nodes *nodes, uint32_t peer, uint64_t deadline_ns
 		return err_trace(r);
 	nodes->names[peer][bytes] = '\0';
 	key = nodes_key(nodes, "address", peer);
-	r = store_client_get(nodes->client, key.chars, addresses, sizeof(addresses), deadline_ns,
-	                     text, &bytes);
+	r = store_client_get(nodes->client, key.chars, cards, sizeof(cards), deadline_ns, text,
+	                     &bytes);
 	if (r)
 		return err_trace(r);
-	if (bytes != nodes->join.node_count * sizeof(addresses[0]) ||
-	    address->bytes > sizeof(address->address))
+	if (bytes != nodes->join.node_count * sizeof(cards[0]))
 		return err_origin(zi_text_error(text, -EPROTO,
 		                                "%s says that the job has another number of nodes "
 		                                "than %u",
 		                                nodes_name(nodes, peer), nodes->join.node_count));
-	r = net_mesh_connect(nodes->mesh, peer, nodes_name(nodes, peer), address->address,
-	                     address->bytes, text);
+	card->address[sizeof(card->address) - 1] = '\0';
+	*ret_card = *card;
+	explicit_bzero(cards, sizeof(cards));
+	return 0;
+}
+
+/* Gloo takes over @fds, which are closed where it does not. */
+static int adopt_all(struct nodes *nodes, int *fds, struct zi_text *text)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < nodes->join.node_count; i++) {
+		if (i == nodes->join.node)
+			continue;
+		if (r)
+			fds[i] = zi_close(fds[i]);
+		else
+			r = net_mesh_adopt(nodes->mesh, i, nodes_name(nodes, i),
+			                   zi_steal_fd(fds[i]), text);
+	}
 	return err_trace(say_memory(nodes, r, text));
+}
+
+static int connect_all(struct nodes *nodes, struct links *links, uint64_t deadline_ns,
+                       struct zi_text *text)
+{
+	struct links_card cards[SUBTREE_NODES_MAX];
+	int fds[SUBTREE_NODES_MAX];
+	struct zi_text why = { "" };
+	uint32_t missing;
+	int r = 0;
+
+	for (uint32_t i = 0; i < nodes->join.node_count && !r; i++)
+		if (i != nodes->join.node)
+			r = read_peer(nodes, i, deadline_ns, text, &cards[i]);
+	if (r)
+		return err_trace(r);
+	r = links_connect(links, cards,
+	                  zi_clock_deadline_ns(
+				  ZI_MIN(nodes->join.timeout_ms * ZI_NS_PER_MS, NODES_CONNECT_NS)),
+	                  &why, fds, &missing);
+	explicit_bzero(cards, sizeof(cards));
+	if (r)
+		return err_trace(zi_text_error(text, r, "connecting to %s: %s",
+		                               nodes_name(nodes, missing), why.chars));
+	return err_trace(adopt_all(nodes, fds, text));
 }
 
 /* Some on loopback, some not: those cannot meet, and Gloo would only say that it waited. */
@@ -218,7 +242,7 @@ static int check_own(const struct nodes *nodes, const struct place_address *own,
 
 static int join_all(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *text)
 {
-	uint64_t connect_ns = ZI_MIN(nodes->join.timeout_ms * ZI_NS_PER_MS, NODES_CONNECT_NS);
+	_cleanup_(links_freep) struct links *links = NULL;
 	struct place_address own;
 	int r;
 
@@ -236,15 +260,13 @@ static int join_all(struct nodes *nodes, uint64_t deadline_ns, struct zi_text *t
 		return err_trace(r);
 	r = net_mesh_new(&(struct net_mesh_options){ .address = own.address,
 	                                             .node = nodes->join.node,
-	                                             .node_count = nodes->join.node_count,
-	                                             .connect_ns = connect_ns },
+	                                             .node_count = nodes->join.node_count },
 	                 text, &nodes->mesh);
+	r = r ? r : links_new(own.address, nodes->join.node, nodes->join.node_count, text, &links);
 	r = say_memory(nodes, r, text);
-	r = r ? r : publish(nodes, &own, deadline_ns, text);
+	r = r ? r : publish(nodes, &own, links, deadline_ns, text);
 	r = r ? r : await_all(nodes, deadline_ns, text);
-	for (uint32_t i = 0; i < nodes->join.node_count && !r; i++)
-		if (i != nodes->join.node)
-			r = connect_peer(nodes, i, deadline_ns, text);
+	r = r ? r : connect_all(nodes, links, deadline_ns, text);
 	return r ? err_trace(r) : err_trace(nodes_start_watch(nodes, deadline_ns, text));
 }
 
@@ -276,8 +298,8 @@ int nodes_join(const struct net_join *join, const struct nodes_watcher *watcher,
 	struct nodes *nodes = calloc(1, sizeof(*nodes));
 	int r;
 
-	static_assert(sizeof(struct gloo_address) * SUBTREE_NODES_MAX <= STORE_VALUE_BYTES_MAX,
-	              "the addresses of all are one value");
+	static_assert(sizeof(struct links_card) * SUBTREE_NODES_MAX <= STORE_VALUE_BYTES_MAX,
+	              "the cards of all are one value");
 	if (!nodes)
 		return err_origin(
 			zi_text_error(text, -ENOMEM, "node %u has no memory to join", join->node));

@@ -177,7 +177,7 @@ static inline void net_test_deinit(struct net_test *test)
 	test->loop = zi_loop_free(test->loop);
 }
 
-static inline void net_test_join_one(struct net_test *test, uint32_t index, uint64_t timeout_ms)
+static inline void net_test_fill_join(struct net_test *test, uint32_t index, uint64_t timeout_ms)
 {
 	struct net_node *node = &test->nodes[index];
 
@@ -193,6 +193,13 @@ static inline void net_test_join_one(struct net_test *test, uint32_t index, uint
 	(void)snprintf(node->join.way.interface, sizeof(node->join.way.interface), "%s",
 	               test->interface ? test->interface : "");
 	node->is_done = false;
+}
+
+static inline void net_test_join_one(struct net_test *test, uint32_t index, uint64_t timeout_ms)
+{
+	struct net_node *node = &test->nodes[index];
+
+	net_test_fill_join(test, index, timeout_ms);
 	cr_assert_eq(net_worker_join(node->worker, &node->request, &node->join), 0);
 	test->pending_count++;
 }

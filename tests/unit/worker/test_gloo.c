@@ -5,13 +5,17 @@
  * words and the peer's name. Method: two meshes of Gloo's on loopback in one process; behind what
  * Gloo's own thread sends goes what the caller would send at once.
  */
+#include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
+#include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "common/base/fd.h"
 #include "daemon/worker/net/gloo.h"
 
 #define NODES       2u
@@ -31,50 +35,49 @@ struct node {
 	struct net_mesh *mesh;
 	struct net_lane *lanes[LANE_COUNT];
 	char *memory[LANE_COUNT];
-	char address[512]; /* of the peer, for this node */
-	size_t address_bytes;
 	uint32_t number;
-	int result;
 	struct zi_text text;
 };
 
 static struct node nodes[NODES];
 
-static void *connect_main(void *arg)
+/* Both ends of a connection on loopback. */
+static void connection(int ends[2])
 {
-	struct node *node = arg;
+	struct sockaddr_in address = { .sin_family = AF_INET,
+		                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t bytes = sizeof(address);
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	node->result = net_mesh_connect(node->mesh, 1 - node->number, "the peer", node->address,
-	                                node->address_bytes, &node->text);
-	return NULL;
+	cr_assert_eq(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+	cr_assert_eq(listen(listener, 1), 0);
+	cr_assert_eq(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+	ends[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	cr_assert_eq(connect(ends[0], (struct sockaddr *)&address, sizeof(address)), 0);
+	ends[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	cr_assert_geq(ends[1], 0);
+	zi_close(listener);
 }
 
 static void start(void)
 {
 	static const uint64_t bytes[LANE_COUNT] = { LARGE_BYTES, SMALL_BYTES };
-	pthread_t threads[NODES];
+	int ends[NODES];
 
+	connection(ends);
 	for (uint32_t i = 0; i < NODES; i++) {
 		struct net_mesh_options options = { .address = "127.0.0.1",
 			                            .node = i,
-			                            .node_count = NODES,
-			                            .connect_ns = LONG_NS };
+			                            .node_count = NODES };
 
 		nodes[i] = (struct node){ .number = i };
 		cr_assert_eq(net_mesh_new(&options, &nodes[i].text, &nodes[i].mesh), 0, "%s",
 		             nodes[i].text.chars);
 	}
 	for (uint32_t i = 0; i < NODES; i++) {
-		nodes[i].address_bytes = net_mesh_address(nodes[1 - i].mesh, i, nodes[i].address,
-		                                          sizeof(nodes[i].address));
-		cr_assert_gt(nodes[i].address_bytes, 0);
-	}
-	for (uint32_t i = 0; i < NODES; i++)
-		cr_assert_eq(pthread_create(&threads[i], NULL, connect_main, &nodes[i]), 0);
-	for (uint32_t i = 0; i < NODES; i++)
-		cr_assert_eq(pthread_join(threads[i], NULL), 0);
-	for (uint32_t i = 0; i < NODES; i++) {
-		cr_assert_eq(nodes[i].result, 0, "%s", nodes[i].text.chars);
+		cr_assert_eq(
+			net_mesh_adopt(nodes[i].mesh, 1 - i, "the peer", ends[i], &nodes[i].text),
+			0, "%s", nodes[i].text.chars);
 		for (uint32_t lane = 0; lane < LANE_COUNT; lane++) {
 			nodes[i].memory[lane] = calloc(1, bytes[lane]);
 			cr_assert_eq(net_lane_new(nodes[i].mesh, 1 - i, nodes[i].memory[lane],
@@ -279,4 +282,78 @@ Test(gloo, what_is_flushed_needs_its_lane_no_more)
 	nodes[0].lanes[LARGE] = net_lane_free(nodes[0].lanes[LARGE]);
 	await_received(1, LARGE);
 	cr_expect_eq(nodes[1].memory[LARGE][FRAME_BYTES - 1], 7);
+}
+
+/* ---- a peer that lies ---- */
+
+/* Gloo's message: its length, what it is, and where to (transport/tcp/pair.h, Op::preamble). */
+struct gloo_message {
+	uint64_t bytes, opcode, slot, offset, length, remote_offset;
+};
+
+/* A peer that is a plain socket. Return: it; @node is a mesh with a lane to it. */
+static int connect_liar(struct node *node)
+{
+	struct net_mesh_options options = { .address = "127.0.0.1", .node_count = NODES };
+	int ends[2];
+
+	*node = (struct node){ .number = 0 };
+	connection(ends);
+	cr_assert_eq(net_mesh_new(&options, &node->text, &node->mesh), 0, "%s", node->text.chars);
+	cr_assert_eq(net_mesh_adopt(node->mesh, 1, "the liar", ends[0], &node->text), 0, "%s",
+	             node->text.chars);
+	node->memory[LARGE] = calloc(1, SMALL_BYTES);
+	cr_assert_eq(
+		net_lane_new(node->mesh, 1, node->memory[LARGE], SMALL_BYTES, &node->lanes[LARGE]),
+		0);
+	return ends[1];
+}
+
+/* Gloo throws in its own thread at each of these. */
+Test(gloo, a_peer_that_lies_loses_its_connection_and_ends_no_process)
+{
+	static const struct gloo_message lies[] = {
+		/* To a slot at which nothing is received; and longer than what is. */
+		{ sizeof(lies[0]) + 8, 1, 77, 0, 8, 0 },
+		{ sizeof(lies[0]) + 2 * SMALL_BYTES, 1, LARGE, 0, 2 * SMALL_BYTES, 0 },
+		/* Asks for what nobody sends. */
+		{ sizeof(lies[0]), 3, 77, 0, 8, 0 },
+	};
+
+	for (uint32_t i = 0; i < ZI_COUNT_OF(lies); i++) {
+		struct node node;
+		int liar = connect_liar(&node);
+
+		cr_assert_eq(net_lane_receive(node.lanes[LARGE], LARGE, 0, SMALL_BYTES, &node.text),
+		             0);
+		cr_assert_eq(send(liar, &lies[i], sizeof(lies[i]), MSG_NOSIGNAL), sizeof(lies[i]));
+		(void)shutdown(liar, SHUT_WR);
+		/* Gloo forgets whom to tell of the second one: that wait ends by its time. */
+		cr_expect_lt(net_lane_wait_received(node.lanes[LARGE], 1,
+		                                    zi_clock_deadline_ns(10 * SOON_NS), &node.text),
+		             0, "lie %u", i);
+		cr_expect(strstr(node.text.chars, "the liar: "), "%s", node.text.chars);
+		node.lanes[LARGE] = net_lane_free(node.lanes[LARGE]);
+		node.mesh = net_mesh_free(node.mesh);
+		free(node.memory[LARGE]);
+		zi_close(liar);
+	}
+}
+
+/* It is gone before Gloo has asked the socket for its name. */
+Test(gloo, a_connection_that_is_reset_is_an_error_of_its_adoption)
+{
+	struct net_mesh_options options = { .address = "127.0.0.1", .node_count = NODES };
+	static const struct linger at_once = { .l_onoff = 1 };
+	struct net_mesh *mesh;
+	struct zi_text text;
+	int ends[2];
+
+	connection(ends);
+	cr_assert_eq(setsockopt(ends[1], SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
+	zi_close(ends[1]);
+	cr_assert_eq(net_mesh_new(&options, &text, &mesh), 0, "%s", text.chars);
+	cr_expect_eq(net_mesh_adopt(mesh, 1, "the peer", ends[0], &text), -EPIPE);
+	cr_expect(strstr(text.chars, "connecting to the peer: "), "%s", text.chars);
+	net_mesh_free(mesh);
 }

@@ -6,6 +6,7 @@
  */
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "zinf/zinf.h"
@@ -32,7 +33,32 @@ static double now_s(void)
 	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-int main(void)
+/* What was printed is there, or the program fails. */
+static int finish(void)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return 0;
+	perror("zinf-allreduce: writing to standard output failed");
+	return 1;
+}
+
+static int show_usage(int argc, char **argv)
+{
+	if (argc > 2 || strcmp(argv[1], "--help") != 0) {
+		fprintf(stderr, "zinf-allreduce: \"%s\" is unknown: --help is the only option\n",
+		        argv[argc > 2 ? 2 : 1]);
+		return 2;
+	}
+	printf("usage: zctl launch --nproc-per-node N zinf-allreduce\n"
+	       "Sums a vector of %zu MiB over N ranks, %d times. Each rank checks the sums,\n"
+	       "and rank 0 prints the time of each round. zinfd must run. There are no\n"
+	       "options: the launcher's variables name the rank, ZINF_JOB names the job and\n"
+	       "ZINF_SOCKET the daemon.\n",
+	       COUNT * sizeof(float) >> 20, ROUNDS);
+	return finish();
+}
+
+int main(int argc, char **argv)
 {
 	struct zinf_options options = ZINF_OPTIONS_INIT; /* rank and job: the launcher's */
 	struct zinf_coll_options begin_only = ZINF_COLL_OPTIONS_INIT;
@@ -41,6 +67,8 @@ int main(void)
 	float *vector = NULL, part, expected = 0;
 	double begin_s;
 
+	if (argc > 1)
+		return show_usage(argc, argv);
 	/* Attach, and open an arena: what is allocated there is summed where it lies, by all ranks
 	 * together. Other memory works as well, at the cost of a copy in and out. */
 	TRY(zinf_attach(&options, &zinf));
@@ -77,5 +105,5 @@ int main(void)
 		printf("all sums are %g; the last rank is %g\n", expected, part);
 	TRY(zinf_coll_free(zinf, vector));
 	zinf_detach(zinf);
-	return 0;
+	return finish();
 }

@@ -180,17 +180,20 @@ bool gpt_args_is_given(const struct gpt_args *args, const char *name)
 	return args->is_given[index];
 }
 
-/* @program: its name, for the first line. */
-void gpt_args_help(const char *program)
+/* All options and the exit codes, in lines of at most 80 columns. */
+void gpt_args_help(FILE *file)
 {
-	(void)printf("usage: %s [options]\n"
-	             "Trains a GPT on text, byte by byte, its state kept by zinfd. Defaults in "
-	             "parentheses.\n",
-	             program);
-	gpt_option_help();
-	(void)printf(
-		"\nA training run goes on when its output is closed (zinf-gpt | head) or full. "
-		"A full\noutput is an error at the end. --generate and --eval end at once.\n");
+	(void)fprintf(file,
+	              "usage: zinf-gpt [options]\n"
+	              "Trains a GPT on text, byte by byte. zinfd keeps its state. Defaults are in\n"
+	              "parentheses.\n");
+	gpt_option_help(file);
+	(void)fprintf(
+		file,
+		"\nA training run goes on when its output is closed (zinf-gpt | head) or full.\n"
+		"A full output is an error at the end. --generate and --eval end at once.\n"
+		"\nExit codes: 1 an error, 2 a wrong option, 75 the daemon or another rank left:\n"
+		"the same command goes on. 141: nobody reads the text. 128 + N: signal N.\n");
 }
 
 enum zinf_dtype gpt_param_dtype(const struct gpt_args *args)

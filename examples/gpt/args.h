@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "examples/gpt/model.h"
 #include "examples/gpt/problem.h"
@@ -127,7 +128,7 @@ int gpt_args_parse(struct gpt_args *args, int argc, const char *const *argv,
 int gpt_args_check(struct gpt_args *args, struct gpt_problem *problem);
 int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem);
 bool gpt_args_is_given(const struct gpt_args *args, const char *name);
-void gpt_args_help(const char *program);
+void gpt_args_help(FILE *file);
 /* Groups of parameters: with --weight-decay-groups vectors (biases, layer norms) have one of their
  * own, without weight decay. */
 #define GPT_GROUPS_MAX 2u

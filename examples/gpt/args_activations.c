@@ -14,10 +14,10 @@ static const struct gpt_choice kinds[] = { { "keep", GPT_ACTIVATIONS_KEEP },
 
 static const struct gpt_option activations[] = {
 	GPT_CHOICE("activations", activations, kinds,
-	           "NAME    keep, recompute, or with zinfd: cpu, nvme (keep)"),
+	           "NAME    keep in memory, recompute, or move to zinfd's cpu or nvme (keep)"),
 	GPT_NUMBER("checkpoint-every", GPT_OPTION_U32, checkpoint_every, 1, 1024,
-	           "K       of K blocks their input alone, the rest is computed again (recompute: "
-	           "1; cpu, nvme: all is stored)"),
+	           "K       keep only the input of every K-th block, and compute the rest again "
+	           "(recompute: 1; cpu, nvme: everything is kept)"),
 };
 const struct gpt_option_table gpt_options_activations =
 	GPT_OPTION_TABLE("Activations, between forward and backward", activations);

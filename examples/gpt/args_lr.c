@@ -37,30 +37,33 @@ static const struct gpt_choice lr_shapes[] = { { "linear", ZINF_LR_SHAPE_LINEAR 
 
 static const struct gpt_option lr[] = {
 	GPT_NUMBER("lr", GPT_OPTION_F64, lr, 0, 1e6,
-	           "X       learning rate after the warm-up; lion wants a tenth (2e-3)"),
+	           "X       learning rate after the warm-up; for lion take a tenth (2e-3)"),
 	GPT_NUMBER("warmup", GPT_OPTION_U64, warmup_count, 0, 1e15,
 	           "N       updates of linear warm-up (20)"),
 	GPT_NUMBER("min-lr", GPT_OPTION_F64, min_lr, 0, 1e6,
 	           "X       end of the cosine; equal to --lr: no decay (a tenth of --lr)"),
-	GPT_CHOICE(
-		"lr-schedule", lr_kind, lr_schedules,
-		"NAME    transformers' or DeepSpeed's; gpt: warm-up and cosine to --min-lr (gpt)"),
+	GPT_CHOICE("lr-schedule", lr_kind, lr_schedules,
+	           "NAME    a name of transformers or DeepSpeed, or gpt: warm-up, then a cosine to "
+	           "--min-lr (gpt)"),
 	GPT_NUMBER("lr-total", GPT_OPTION_U64, lr_total_count, 1, 1e15,
 	           "N       updates to the schedule's end (--steps)"),
 	GPT_NUMBER("lr-cycles", GPT_OPTION_F64, lr_cycles, 0, 1e6,
-	           "X       waves, or restarts (0.5 or 1)"),
-	GPT_NUMBER("lr-end", GPT_OPTION_F64, lr_end, 0, 1e6, "X       end of polynomial (1e-7)"),
-	GPT_NUMBER("lr-power", GPT_OPTION_F64, lr_power, 0, 1e6, "X       of polynomial (1)"),
+	           "X       waves of a cosine, or restarts (0.5 or 1)"),
+	GPT_NUMBER("lr-end", GPT_OPTION_F64, lr_end, 0, 1e6,
+	           "X       last learning rate of polynomial (1e-7)"),
+	GPT_NUMBER("lr-power", GPT_OPTION_F64, lr_power, 0, 1e6, "X       power of polynomial (1)"),
 	GPT_NUMBER("lr-min-ratio", GPT_OPTION_F64, lr_min_ratio, 0, 1,
-	           "X       end of a schedule that has one, by --lr (0; WarmupCosineLR: 1e-4)"),
+	           "X       last learning rate as a part of --lr (0; WarmupCosineLR: 1e-4)"),
 	GPT_NUMBER("lr-stable", GPT_OPTION_U64, lr_stable_count, 0, 1e15,
 	           "N       warmup_stable_decay: updates at --lr (what --lr-total leaves)"),
 	GPT_NUMBER("lr-decay", GPT_OPTION_U64, lr_decay_count, 0, 1e15,
-	           "N       warmup_stable_decay: updates of its end (0)"),
+	           "N       warmup_stable_decay: updates of the decay (0)"),
 	GPT_CHOICE("lr-warmup-shape", lr_warmup_shape, lr_shapes,
-	           "NAME    of a warm-up: linear, cosine, 1-sqrt, log (linear; Warmup...LR: log)"),
+	           "NAME    shape of the warm-up: linear, cosine, 1-sqrt, log (linear; "
+	           "Warmup...LR: log)"),
 	GPT_CHOICE("lr-decay-shape", lr_decay_shape, lr_shapes,
-	           "NAME    warmup_stable_decay: linear, cosine, 1-sqrt (cosine)"),
+	           "NAME    shape of the decay of warmup_stable_decay: linear, cosine, 1-sqrt "
+	           "(cosine)"),
 };
 const struct gpt_option_table gpt_options_lr = GPT_OPTION_TABLE("Learning rate", lr);
 

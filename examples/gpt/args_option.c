@@ -125,13 +125,68 @@ int gpt_option_set(const struct gpt_option *option, const char *value, struct gp
 	return 0;
 }
 
-/* All of them, as --help shows them. */
-void gpt_option_help(void)
+/* ---- --help ---- */
+
+#define HELP_COLUMNS     80
+#define HELP_TEXT_COLUMN 26 /* where what is said about an option begins */
+
+/* Columns of @bytes bytes of UTF-8. */
+static int columns_of(const char *text, size_t bytes)
+{
+	int count = 0;
+
+	for (size_t i = 0; i < bytes; i++)
+		count += ((unsigned char)text[i] & 0xc0) != 0x80;
+	return count;
+}
+
+/* The words of @text from @column on, in lines that are indented by @indent. */
+static void print_wrapped(const char *text, int column, int indent, FILE *file)
+{
+	bool is_first = true;
+
+	while (*text) {
+		size_t bytes = strcspn(text, " ");
+		int width = columns_of(text, bytes);
+
+		if (!is_first && column + 1 + width > HELP_COLUMNS) {
+			(void)fprintf(file, "\n%*s", indent, "");
+			column = indent;
+			is_first = true;
+		}
+		(void)fprintf(file, "%s%.*s", is_first ? "" : " ", (int)bytes, text);
+		column += width + !is_first;
+		is_first = false;
+		text += bytes;
+		text += strspn(text, " ");
+	}
+	(void)fprintf(file, "\n");
+}
+
+static void print_option(const struct gpt_option *option, FILE *file)
+{
+	size_t value_bytes = strcspn(option->help, " "); /* 0: it takes none */
+	int column = 4 + columns_of(option->name, strlen(option->name));
+
+	(void)fprintf(file, "  --%s", option->name);
+	if (value_bytes) {
+		(void)fprintf(file, " %.*s", (int)value_bytes, option->help);
+		column += 1 + columns_of(option->help, value_bytes);
+	}
+	if (column + 2 > HELP_TEXT_COLUMN)
+		(void)fprintf(file, "\n%*s", HELP_TEXT_COLUMN, "");
+	else
+		(void)fprintf(file, "%*s", HELP_TEXT_COLUMN - column, "");
+	print_wrapped(option->help + value_bytes + strspn(option->help + value_bytes, " "),
+	              HELP_TEXT_COLUMN, HELP_TEXT_COLUMN, file);
+}
+
+/* All of them by groups, in lines of at most 80 columns. */
+void gpt_option_help(FILE *file)
 {
 	for (size_t t = 0; t < TABLE_COUNT; t++) {
-		(void)printf("\n%s\n", tables[t]->heading);
+		(void)fprintf(file, "\n%s\n", tables[t]->heading);
 		for (uint32_t i = 0; i < tables[t]->count; i++)
-			(void)printf("  --%-18s %s\n", tables[t]->options[i].name,
-			             tables[t]->options[i].help);
+			print_option(&tables[t]->options[i], file);
 	}
 }

@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "examples/gpt/args.h"
 #include "examples/gpt/problem.h"
@@ -81,4 +82,4 @@ const struct gpt_option *gpt_option_find(const char *name, size_t name_bytes, ui
 const char *gpt_option_nearest(const char *name, size_t name_bytes);
 int gpt_option_set(const struct gpt_option *option, const char *value, struct gpt_args *args,
                    struct gpt_problem *problem);
-void gpt_option_help(void);
+void gpt_option_help(FILE *file);

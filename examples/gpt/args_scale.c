@@ -19,19 +19,21 @@ static const struct gpt_choice scalers[] = { { "deepspeed", ZINF_SCALER_DEEPSPEE
 
 static const struct gpt_option scale[] = {
 	GPT_NUMBER("loss-scale", GPT_OPTION_F64, loss_scale, 0, 0x1p64,
-	           "X       a fixed one; 0: with --fp16 it moves, else 1 (0)"),
+	           "X       a fixed loss scale; 0: with --fp16 it adapts, else it is 1 (0)"),
 	GPT_CHOICE("loss-scaler", scaler_kind, scalers,
-	           "NAME    by whose rules it moves: deepspeed, torch or apex (deepspeed)"),
+	           "NAME    rules by which it adapts: deepspeed, torch or apex (deepspeed)"),
 	GPT_NUMBER("loss-scale-init", GPT_OPTION_F64, scale_init, 0x1p-64, 0x1p64,
-	           "X       where it begins (65536)"),
+	           "X       first loss scale (65536)"),
 	GPT_NUMBER("loss-scale-window", GPT_OPTION_U32, scale_window, 1, 2147483647,
-	           "N       clean steps until it grows (1000; torch, apex: 2000)"),
+	           "N       steps without overflow until it grows (1000; torch, apex: 2000)"),
 	GPT_NUMBER("loss-scale-hysteresis", GPT_OPTION_U32, scale_hysteresis, 1, 2147483647,
 	           "N       deepspeed: overflows until it falls (2)"),
 	GPT_FLAG("loss-scale-consecutive", is_scale_consecutive,
-	         "        deepspeed: a clean step refills the hysteresis"),
-	GPT_NUMBER("loss-scale-min", GPT_OPTION_F64, scale_min, 0, 0x1p64,
-	           "X       least one; deepspeed ends there (1; apex: none)"),
+	         "        deepspeed: a step without overflow resets the hysteresis"),
+	GPT_NUMBER(
+		"loss-scale-min", GPT_OPTION_F64, scale_min, 0, 0x1p64,
+		"X       least loss scale; with deepspeed an overflow there ends the run (1; apex: "
+		"none)"),
 };
 const struct gpt_option_table gpt_options_scale = GPT_OPTION_TABLE("Loss scale", scale);
 

@@ -7,15 +7,14 @@
 #include "examples/gpt/args_option.h"
 
 static const struct gpt_option use[] = {
-	GPT_TEXT("eval", eval,
-	         "PATH    the loss of the job's parameters on this text, in whole sequences"),
+	GPT_TEXT("eval", eval, "PATH    print the loss on this text, in whole sequences"),
 	GPT_NUMBER("generate", GPT_OPTION_U64, generate_count, 1, 1e9,
-	           "N       write N bytes of text, nothing else"),
-	GPT_TEXT("prompt", prompt, "TEXT    that it goes on from (an empty line)"),
+	           "N       print N bytes of text"),
+	GPT_TEXT("prompt", prompt, "TEXT    the text goes on from here (an empty line)"),
 	GPT_NUMBER("temperature", GPT_OPTION_F64, temperature, 0, 1e6,
-	           "X       0: always the likeliest byte; 1: as likely as the model says (1)"),
+	           "X       0: always the likeliest byte; 1: the model's probabilities (1)"),
 	GPT_NUMBER("top-k", GPT_OPTION_U32, top_k, 0, GPT_VOCAB,
-	           "N       of the likeliest N bytes; 0: of all (0)"),
+	           "N       draw from the likeliest N bytes; 0: from all (0)"),
 };
 const struct gpt_option_table gpt_options_use =
 	GPT_OPTION_TABLE("Using what was trained, without training", use);

@@ -237,13 +237,13 @@ static int run(struct gpt_args *args)
 	return code;
 }
 
-static int show_text(const struct gpt_args *args, const char *program)
+static int show_text(const struct gpt_args *args)
 {
 	struct gpt_problem problem = { "" };
 	int r;
 
 	if (args->is_help)
-		gpt_args_help(program);
+		gpt_args_help(stdout);
 	else
 		(void)printf("zinf-gpt %s\n", zinf_version());
 	r = gpt_console_flush(&problem);
@@ -264,7 +264,7 @@ int main(int argc, char **argv)
 		return GPT_EXIT_USAGE;
 	}
 	if (args.is_help || args.is_version)
-		return show_text(&args, argv[0]);
+		return show_text(&args);
 	start_with_blas_environment(argv);
 	/* Told once: by rank 0, or by the parent of ranks that are not started yet. */
 	if (gpt_deepspeed_apply(&args, args.rank <= 0 && !args.restart_index ? stderr : NULL,

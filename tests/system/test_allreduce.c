@@ -68,6 +68,22 @@ Test(allreduce, ranks_of_zctl_launch_have_their_sum)
 	system_expect_text(words, "all sums are 1; the last rank is 0\n");
 }
 
+Test(allreduce, help_is_no_benchmark_and_there_are_no_options)
+{
+	run(0, "$ALLREDUCE --help");
+	cr_expect_eq(strncmp(words, "usage: zctl launch ", 19), 0, "%s", words);
+	cr_expect_null(strstr(words, "round 0"), "%s", words);
+	run(2, "$ALLREDUCE --rounds 5");
+	system_expect_text(words, "is unknown: --help is the only option\n");
+	run(2, "$ALLREDUCE x");
+	system_expect_text(words, "zinf-allreduce: \"x\" is unknown");
+	run(2, "$ALLREDUCE --help x");
+	run(1, "$ALLREDUCE --help 2>&1 >/dev/full");
+	system_expect_text(words, "writing to standard output failed: No space left on device");
+	run(1, "$ALLREDUCE 2>&1 >/dev/full");
+	system_expect_text(words, "writing to standard output failed");
+}
+
 Test(allreduce, ranks_of_srun_have_their_sum)
 {
 	/* No Slurm here: what srun leaves to its tasks. */

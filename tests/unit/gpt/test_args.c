@@ -48,6 +48,35 @@ Test(args, values_come_after_a_blank_or_an_equals_sign)
 	cr_expect_str_eq(args.data, "/x");
 }
 
+/* Columns of a line of UTF-8. */
+static unsigned columns_of(const char *line, size_t bytes)
+{
+	unsigned count = 0;
+
+	for (size_t i = 0; i < bytes; i++)
+		count += (line[i] & 0xc0) != 0x80;
+	return count;
+}
+
+Test(args, help_is_grouped_and_has_80_columns)
+{
+	char *text = NULL;
+	size_t bytes = 0;
+	FILE *file = open_memstream(&text, &bytes);
+
+	cr_assert_not_null(file);
+	gpt_args_help(file);
+	cr_assert_eq(fclose(file), 0);
+	for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
+		cr_expect_leq(columns_of(line, strcspn(line, "\n")), 80, "%.90s", line);
+	cr_expect(strstr(text, "\nModel\n  --layers N              blocks (4)\n"), "%s", text);
+	cr_expect(
+		strstr(text, "\n  --loss-scale-consecutive\n                          deepspeed: "),
+		"%s", text);
+	cr_expect(strstr(text, "  --bf16                  parameters"), "%s", text);
+	free(text);
+}
+
 /* What each name sets. */
 Test(args, strategies_have_our_names_and_those_of_fsdp)
 {

@@ -103,7 +103,7 @@ static int target_make(struct target *target, struct export *export)
 		return 1;
 	}
 	if (target->is_directory) {
-		if (mkdir(target->partial, 0777))
+		if (mkdir(target->partial, 0700))
 			return complain("making", target->partial);
 		target->is_made = true;
 	}

@@ -188,7 +188,7 @@ int export_file_make(struct export_file *file, const char *path, struct mover *m
 			.buffer = file->memory + i * EXPORT_BLOCK_BYTES,
 		};
 	file->hashes = has_hashes ? json_array() : NULL;
-	error = mover_file_open(&file->file, path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+	error = mover_file_open(&file->file, path, O_WRONLY | O_CREAT | O_EXCL, 0600);
 	if (error)
 		return complain(file, "making", error);
 	file->is_made = true;

@@ -68,7 +68,7 @@ int export_manifest_write(const struct export *export, const struct export_file 
                           const char *path)
 {
 	json_t *manifest = make_manifest(export, files);
-	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	FILE *stream = fd >= 0 ? fdopen(fd, "w") : NULL;
 	int r = 1;
 

@@ -103,7 +103,7 @@ int export_part_make(const struct export *export, const char *path, bool *ret_is
 	struct stat status;
 	char *part = NULL;
 
-	if (!mkdir(path, 0777))
+	if (!mkdir(path, 0700))
 		*ret_is_made = true;
 	else if (errno != EEXIST)
 		return complain("making", path);

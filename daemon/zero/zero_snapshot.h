@@ -48,23 +48,24 @@ struct zero_snapshot_op {
 };
 
 /* Keeps the job's committed step; while one is being committed, that one. State in memory alone is
- * written once, and updates wait for it. -ENOENT no such job; -EACCES
+ * written once, and updates wait for it. -ENOENT no such job, or
  * another uid's; -ENODATA nothing committed; -EEXIST the name; -EDQUOT, -ENOSPC with figures;
  * -EOPNOTSUPP state in memory and no store. */
 void zero_snapshot_create(struct zero *zero, struct zero_snapshot_op *op);
-/* Forgets one; space that nobody else holds is free. -ENOENT; -EACCES; -EBUSY it is being read. */
+/* Forgets one; space that nobody else holds is free. -ENOENT also another uid's; -EBUSY it is being
+ * read. */
 void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op);
 
 /* The job, which nobody uses, stands at its snapshot again; what it had committed since is gone.
- * -ENOENT no such job or snapshot; -EACCES; -EBUSY it is in use, by whom; -EINVAL another model;
- * -EXDEV on another tier; -EOPNOTSUPP state in memory.
+ * -ENOENT no such job or snapshot, or another uid's; -EBUSY it is in use, by whom; -EINVAL another
+ * model; -EXDEV on another tier; -EOPNOTSUPP state in memory.
  * With `as` a new job, which belongs to the snapshot's uid and pays as every job does, stands
  * there, and the one it was taken of is left alone: also -EEXIST; -EMFILE, -EDQUOT, -ENOSPC with
  * figures. */
 void zero_snapshot_restore(struct zero *zero, struct zero_snapshot_op *op);
 
 /* The job, which nobody uses, is no more; its snapshots stay. Also one that is refused or damaged.
- * -ENOENT; -EACCES; -EBUSY it is in use, by whom. */
+ * -ENOENT also another uid's; -EBUSY it is in use, by whom. */
 void zero_job_delete(struct zero *zero, struct zero_snapshot_op *op);
 /* To read: the snapshot of that name, or (with "") the committed step, which is then held by nobody
  * else and not in the catalog. It stays until it is released. Errors as above; a job at rest whose

@@ -334,7 +334,7 @@ ZINF_API int zinf_param_group(struct zinf *zinf, uint32_t param, uint32_t group)
  * trainer that is restarted need not take the call away. Over several nodes every one of them has
  * the snapshot: all of it, or what it made itself of its part (docs/CHECKPOINT.md).
  * @source: "JOB/NAME".
- * Return: 0; -ENOENT no such snapshot; -EACCES another uid's; -EINVAL dtype or optimizer are others
+ * Return: 0; -ENOENT no such snapshot, or another uid's; -EINVAL dtype or optimizer are others
  * than the snapshot's (zinf_materialize() refuses another model, parts of another placement, nodes
  * with different steps); -EBUSY it is being made or removed, or the job is materialised; -EUCLEAN,
  * -ENODEV it cannot be read; -EOPNOTSUPP an older daemon. is_forward_only: parameters alone, of any

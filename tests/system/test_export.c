@@ -81,6 +81,7 @@ static struct file read_file(const char *path)
 
 	cr_assert_geq(fd, 0, "%s", path);
 	cr_assert_eq(fstat(fd, &status), 0);
+	cr_expect_eq(status.st_mode & 0777, 0600, "parameters are the owner's: %s", path);
 	file.byte_count = (uint64_t)status.st_size;
 	file.bytes = malloc(file.byte_count);
 	cr_assert_eq(read(fd, file.bytes, file.byte_count), (ssize_t)file.byte_count);

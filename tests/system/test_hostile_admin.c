@@ -110,6 +110,79 @@ Test(hostile_admin, another_uid_keeps_removes_reads_drains_and_measures_nothing)
 	greet();
 }
 
+/* What the daemon answers to @question[0] JOB @question[1]; the name itself is left out. */
+static int answer_about(const char *const question[2], const char *job, char *words,
+                        size_t capacity)
+{
+	char command[128];
+	const char *text;
+	char *at;
+	int error;
+
+	(void)snprintf(command, sizeof(command), "%s%s%s", question[0], job, question[1]);
+	if (raw_connect(&raw, harness.socket_path) || raw_hello(&raw))
+		return 1;
+	error = ask(command, strlen(command)) == ZI_MESSAGE_ERROR ? raw.reply.error.error : 0;
+	text = error ? raw.reply.error.text.chars : (const char *)raw.reply.bytes + 16;
+	(void)snprintf(words, capacity, "%.500s", text);
+	while ((at = strstr(words, job)))
+		memmove(at, at + strlen(job), strlen(at + strlen(job)) + 1);
+	raw_close(&raw);
+	return error;
+}
+
+/* The job and its snapshot of another uid, and names that nobody has. */
+static int probe_as_other(void *arg)
+{
+	static const char *const questions[][2] = {
+		{ "snapshot create ", "/theft" },
+		{ "snapshot rm ", "/kept" },
+		{ "snapshot rm ", "/none" },
+		{ "snapshot restore ", "/kept" },
+		{ "snapshot restore ", "/kept as=mine" },
+		{ "snapshot list ", "" },
+		{ "export open ", "" },
+		{ "export open ", "/kept" },
+		{ "export open ", "/none" },
+		{ "delete ", "" },
+		{ "jobs ", "" },
+		{ "jobs ", " collectives" },
+	};
+	static char there[512], absent[512];
+
+	(void)arg;
+	if (setgid(OTHER_UID) || setuid(OTHER_UID))
+		return 100;
+	for (size_t i = 0; i < sizeof(questions) / sizeof(*questions); i++) {
+		int error = answer_about(questions[i], "neighbour", there, sizeof(there));
+
+		if (error == answer_about(questions[i], "nosuchjob", absent, sizeof(absent)) &&
+		    !strcmp(there, absent))
+			continue;
+		fprintf(stderr, "%sJOB%s: '%s' and '%s'\n", questions[i][0], questions[i][1], there,
+		        absent);
+		return 1 + (int)i;
+	}
+	return 0;
+}
+
+Test(hostile_admin, names_of_another_uid_cannot_be_probed)
+{
+	const char kept[] = "snapshot create neighbour/kept";
+	int code;
+
+	if (geteuid()) {
+		hostile_close(); /* A test that is skipped has no .fini. */
+		cr_skip_test("another uid's client needs root to become it");
+	}
+	greet();
+	cr_assert_eq(ask(kept, strlen(kept)), ZI_MESSAGE_ADMIN_REPLY);
+	raw_close(&raw);
+	code = harness_wait(harness_fork(probe_as_other, NULL), 20000);
+	cr_assert_eq(code, 0, "question %d tells them apart", code);
+	greet();
+}
+
 /* Each is charged with what it would hold by itself, so the store's size is their limit. */
 Test(hostile_admin, snapshots_have_an_end_with_its_figure)
 {

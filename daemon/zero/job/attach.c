@@ -160,8 +160,9 @@ static int attach_check(const struct zero_job *job, const struct zero_attach *at
 	int r;
 
 	if (job->uid != attach->uid)
-		return err_origin(zi_text_error(text, -EACCES, "job '%s' belongs to uid %u",
-		                                job->name, job->uid));
+		return err_origin(zi_text_error(
+			text, -EACCES,
+			"job name '%s' is taken by another user: choose another name", job->name));
 	if (job->refusal)
 		return err_origin(zi_text_error(text, job->refusal, "%s", job->refusal_text.chars));
 	if (job->is_deleting)

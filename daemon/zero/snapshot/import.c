@@ -50,6 +50,22 @@ static int config_check(const struct catalog_job *record, struct zi_text *text)
 	return 0;
 }
 
+/* By a job, or by snapshots that outlived it. @job: of that name, or NULL. */
+static bool name_is_taken(const struct zero *zero, const struct zero_import_options *options,
+                          const struct zero_job *job)
+{
+	if (job && job->uid != options->uid)
+		return true;
+	zi_list_for_each(link, &zero->snapshots) {
+		const struct zero_snapshot *other =
+			container_of(link, struct zero_snapshot, snapshots_link);
+
+		if (other->uid != options->uid && strcmp(other->job_name, options->job) == 0)
+			return true;
+	}
+	return false;
+}
+
 /* Whose it is, under what name, and whether there is a place for it. */
 static int name_check(struct zero *zero, const struct zero_import_options *options,
                       const char *name, struct zi_text *text)
@@ -63,25 +79,17 @@ static int name_check(struct zero *zero, const struct zero_import_options *optio
 		return err_origin(zi_text_error(text, -EOPNOTSUPP,
 		                                "the daemon has no nvme tier to load to: configure "
 		                                "one"));
+	/* First: which snapshots another user has is not told. */
+	if (!options->is_admin && name_is_taken(zero, options, job))
+		return err_origin(zi_text_error(
+			text, -EACCES,
+			"job name '%s' is taken by another user: load under another name",
+			options->job));
 	if (snapshot_find(zero, options->job, name))
 		return err_origin(zi_text_error(text, -EEXIST,
 		                                "snapshot '%s/%s' exists, or is being loaded; "
 		                                "nothing was overwritten",
 		                                options->job, name));
-	if (options->is_admin)
-		return 0;
-	if (job && job->uid != options->uid)
-		return err_origin(zi_text_error(text, -EACCES, "job '%s' belongs to uid %u",
-		                                options->job, job->uid));
-	zi_list_for_each(link, &zero->snapshots) {
-		const struct zero_snapshot *other =
-			container_of(link, struct zero_snapshot, snapshots_link);
-
-		if (other->uid != options->uid && strcmp(other->job_name, options->job) == 0)
-			return err_origin(zi_text_error(text, -EACCES,
-			                                "snapshots of job '%s' belong to uid %u",
-			                                options->job, other->uid));
-	}
 	return 0;
 }
 

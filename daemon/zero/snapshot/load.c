@@ -114,7 +114,7 @@ int load_model_check(const struct zero_layout *layout, const char *who,
  * @text: why not
  *
  * Before zero_materialize(), by every rank with the same names.
- * Return: 0, also where the job has a step of its own; -ENOENT; -EACCES; -EBUSY it is being made or
+ * Return: 0, also where the job has a step of its own; -ENOENT; -EBUSY it is being made or
  * removed, or materialised; -EUCLEAN, -ENODEV it cannot be read; -EINVAL another configuration.
  * Context: shard thread.
  */
@@ -125,14 +125,12 @@ int zero_load(struct zero_rank *rank, const char *job, const char *name, struct 
 
 	if (rank->job->group.phase != ZERO_GROUP_FORMING || materialize_is_on(rank->job))
 		return err_origin(zi_text_error(text, -EBUSY, "load comes before materialize"));
-	if (!snapshot)
+	/* A snapshot of another uid is not there for this one. */
+	if (!snapshot || (rank->uid != snapshot->uid && rank->uid != 0))
 		return err_origin(zi_text_error(text, -ENOENT,
 		                                "no snapshot '%s/%s': zctl snapshot list "
 		                                "shows those there are",
 		                                job, name));
-	if (rank->uid != snapshot->uid && rank->uid != 0)
-		return err_origin(zi_text_error(text, -EACCES, "snapshot '%s/%s' belongs to uid %u",
-		                                job, name, snapshot->uid));
 	if (snapshot->phase != ZERO_SNAPSHOT_KEPT)
 		return err_origin(zi_text_error(
 			text, -EBUSY, "snapshot '%s/%s' is being made or removed", job, name));

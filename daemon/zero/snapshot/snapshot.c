@@ -228,12 +228,9 @@ void snapshot_submit(struct zero_snapshot *snapshot, enum zero_snapshot_phase ph
 /* ---- who may ---- */
 
 /* See snapshot.h. */
-int snapshot_access(uint32_t owner_uid, const struct zero_snapshot_op *op, struct zi_text *text)
+bool snapshot_may_use(uint32_t owner_uid, const struct zero_snapshot_op *op)
 {
-	if (op->is_admin || op->uid == owner_uid)
-		return 0;
-	return err_origin(
-		zi_text_error(text, -EACCES, "job '%s' belongs to uid %u", op->job, owner_uid));
+	return op->is_admin || op->uid == owner_uid;
 }
 
 /* See snapshot.h. */
@@ -244,22 +241,20 @@ int snapshot_job_check(const struct zero *zero, const struct zero_job *job,
 
 	if (r)
 		return err_trace(r);
-	if (!job)
-		return err_origin(zi_text_error(text, -ENOENT, "no job '%s'", op->job));
-	return err_trace(snapshot_access(job->uid, op, text));
+	if (!job || !snapshot_may_use(job->uid, op))
+		return err_origin(zi_text_error(
+			text, -ENOENT, "no job '%s': zctl jobs shows those that you may use",
+			op->job));
+	return 0;
 }
 
 /* See snapshot.h. */
 int snapshot_read_check(const struct zero_snapshot *snapshot, struct zero_snapshot_op *op)
 {
-	int r;
-
-	if (!snapshot || snapshot->phase != ZERO_SNAPSHOT_KEPT)
+	if (!snapshot || !snapshot_may_use(snapshot->uid, op) ||
+	    snapshot->phase != ZERO_SNAPSHOT_KEPT)
 		return err_origin(zi_text_error(&op->text, -ENOENT, "no snapshot '%s/%s'", op->job,
 		                                op->name));
-	r = snapshot_access(snapshot->uid, op, &op->text);
-	if (r)
-		return err_trace(r);
 	if (snapshot->refusal)
 		return err_origin(zi_text_error(&op->text, snapshot->refusal,
 		                                "snapshot '%s/%s' cannot be read: %s", op->job,

@@ -27,11 +27,13 @@ void snapshot_submit(struct zero_snapshot *snapshot, enum zero_snapshot_phase ph
 /* Who waits for it hears @result; nobody: a failure is logged. */
 void snapshot_tell(struct zero_snapshot *snapshot, int result, const struct zi_text *text);
 void snapshot_op_end(struct zero *zero, struct zero_snapshot_op *op, int result);
-int snapshot_access(uint32_t owner_uid, const struct zero_snapshot_op *op, struct zi_text *text);
-/* Whether who asks may change @job now. @job: NULL where there is none. -ENOENT, -EACCES, or what
+/* Whether the asker may use what belongs to @owner_uid. Otherwise the answer is the one for a name
+ * that does not exist: names of other uids cannot be probed. */
+bool snapshot_may_use(uint32_t owner_uid, const struct zero_snapshot_op *op);
+/* Whether the asker may change @job now. @job: NULL where there is none. -ENOENT, or what
  * change_check() says. */
 int snapshot_job_check(const struct zero *zero, const struct zero_job *job,
                        const struct zero_snapshot_op *op, struct zi_text *text);
-/* Whether what is kept can be read, and by who asks. @snapshot: NULL where there is none. -ENOENT,
- * -EACCES, or what is wrong with it. */
+/* Whether the snapshot can be read, by the asker. @snapshot: NULL where there is none. -ENOENT, or
+ * what is wrong with it. */
 int snapshot_read_check(const struct zero_snapshot *snapshot, struct zero_snapshot_op *op);

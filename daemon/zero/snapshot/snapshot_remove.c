@@ -74,11 +74,9 @@ void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op)
 	int r = change_check(zero, &op->text);
 
 	zi_list_init(&op->link);
-	if (!r && !snapshot)
+	if (!r && (!snapshot || !snapshot_may_use(snapshot->uid, op)))
 		r = zi_text_error(&op->text, err_origin(-ENOENT), "no snapshot '%s/%s'", op->job,
 		                  op->name);
-	if (!r)
-		r = snapshot_access(snapshot->uid, op, &op->text);
 	if (!r && snapshot->use_count)
 		r = zi_text_error(&op->text, err_origin(-EBUSY),
 		                  "snapshot '%s/%s' is being exported or loaded", op->job,

@@ -267,7 +267,7 @@ Test(zero_attach, stored_job_keeps_its_types_and_its_place)
 	refused(0, options, -EOPNOTSUPP, "not built yet");
 	options = as("run.1", 0, 1);
 	options.uid = 12;
-	refused(0, options, -EACCES, "belongs to uid 0");
+	refused(0, options, -EACCES, "job name 'train' is taken by another user");
 	options = as("run.1", 0, 1);
 	options.config.schedule = ZI_SCHEDULE_SHARDED;
 	options.training.strategy = ZI_STRATEGY_ZERO3;

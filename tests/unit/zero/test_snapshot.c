@@ -350,8 +350,11 @@ Test(zero_snapshot, what_cannot_be_is_refused_in_words)
 	refused(zero_snapshot_create, "nobody", "a", -ENOENT, "no job 'nobody'");
 	refused(zero_snapshot_create, "train", "a", -EEXIST, "'train/a' exists");
 	kept.op.uid = 7;
-	refused(zero_snapshot_create, "train", "b", -EACCES, "belongs to uid 0");
-	refused(zero_snapshot_remove, "train", "a", -EACCES, "belongs to uid 0");
+	/* As if they were not there. */
+	refused(zero_snapshot_create, "train", "b", -ENOENT, "no job 'train'");
+	refused(zero_snapshot_remove, "train", "a", -ENOENT, "no snapshot 'train/a'");
+	refused(zero_snapshot_hold, "train", "a", -ENOENT, "no snapshot 'train/a'");
+	refused(zero_snapshot_restore, "train", "a", -ENOENT, "no job 'train' any more");
 	kept.op.is_admin = true;
 	refused(zero_snapshot_remove, "train", "b", -ENOENT, "no snapshot 'train/b'");
 	snapshot("");

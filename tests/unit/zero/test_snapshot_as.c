@@ -145,7 +145,7 @@ Test(zero_snapshot_as, what_cannot_be_is_refused_and_leaves_nothing)
 	refused(restore_as("train", "a", "train"), -EEXIST, "job 'train' is there already");
 	refused(restore_as("train", "b", "other"), -ENOENT, "no snapshot 'train/b'");
 	kept.op.uid = 7;
-	refused(restore_as("train", "a", "other"), -EACCES, "belongs to uid 0");
+	refused(restore_as("train", "a", "other"), -ENOENT, "no snapshot 'train/a'");
 	kept.op.uid = 0;
 	used = zero_account(node.zero, 0)->used_bytes[TIER_NVME];
 	zero_account(node.zero, 0)->limit_bytes[TIER_NVME] = 20 * MIB;

@@ -294,7 +294,7 @@ static int make_parts(struct daemon *daemon, struct zi_text *text)
 	if (!r)
 		r = zi_loop_new(&daemon->shard.loop);
 	if (!r)
-		r = tier_holders_new(daemon->shard.loop, &daemon->shard.holders);
+		r = tier_holders_new(&daemon->shard.holders);
 	if (!r)
 		r = catalog_open(daemon->config->state_dir, text, &daemon->catalog);
 	if (!r)
@@ -374,9 +374,8 @@ void daemon_free(struct daemon *daemon)
 		drain(daemon->wear.loop);
 	daemon->control = sess_control_free(daemon->control);
 	shard->sessions = sess_shard_free(shard->sessions);
-	/* Processes may go on mapping what they have; nobody counts it any more. */
-	shard->holders = tier_holders_free(shard->holders);
 	shard->zero = zero_free(shard->zero);
+	shard->holders = tier_holders_free(shard->holders);
 	for (uint32_t i = 0; i < daemon->cpu_tier_count; i++)
 		tier_deinit(&daemon->cpu_tiers[i]);
 	daemon_close_stores(daemon);

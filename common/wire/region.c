@@ -164,8 +164,39 @@ void zi_region_collapse(struct zi_region *region)
 		region->pages = ZI_PAGES_COLLAPSED;
 }
 
-/* Unmaps and closes; @region becomes ZI_REGION_INIT. NULL-safe, and twice is once. */
+/* Gives every page back, whoever has a descriptor or a mapping. The kernel charges pages that
+ * another process touches later to that process. */
+static void punch_out(const struct zi_region *region)
+{
+	/* Only a lack of memory for the kernel's own tables refuses this: the descriptor may write,
+	 * and the seals leave holes alone. */
+	while (fallocate(region->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+	                 (off_t)region->bytes) < 0 &&
+	       errno == EINTR)
+		continue;
+}
+
+/**
+ * zi_region_destroy() - the end of a region's memory
+ * @region: becomes ZI_REGION_INIT; NULL-safe, and twice is once
+ *
+ * The pages go as well, although others may still have descriptors and mappings. To them the memory
+ * reads as zeros. Context: any thread; takes time in proportion to the bytes.
+ */
 void zi_region_destroy(struct zi_region *region)
+{
+	if (!region)
+		return;
+	if (region->base)
+		(void)zi_region_unmap(region->base, region->bytes); /* Asserts inside. */
+	region->base = NULL;
+	if (region->fd >= 0)
+		punch_out(region);
+	zi_region_abandon(region);
+}
+
+/* As zi_region_destroy(), but the pages stay with whoever has a descriptor or a mapping. */
+void zi_region_abandon(struct zi_region *region)
 {
 	if (!region)
 		return;

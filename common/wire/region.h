@@ -42,8 +42,11 @@ int zi_region_create(const char *name, uint64_t bytes, enum zi_region_pages want
  * the region is registered anywhere. Sets pages to COLLAPSED when all of it became huge. Never
  * fails hard. */
 void zi_region_collapse(struct zi_region *region);
-/* Unmaps and closes; accepts ZI_REGION_INIT. */
+/* Unmaps, punches every page out (whoever else has the memory then sees zeros), and closes; accepts
+ * ZI_REGION_INIT. */
 void zi_region_destroy(struct zi_region *region);
+/* Unmaps and closes: the pages stay with whoever else has the memory. */
+void zi_region_abandon(struct zi_region *region);
 
 /* -EPROTO unless a received descriptor is a memfd with all seals and at least @bytes, which are
  * whole pages of its kind. */

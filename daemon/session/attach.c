@@ -50,7 +50,6 @@ static void sess_unwatch(struct sess *session)
 	zi_loop_remove(&session->doorbell_source);
 }
 
-/* From here on the process holds the memory, until it is gone. */
 static int sess_send_attached(struct sess_shard *shard, struct sess *session,
                               uint64_t incarnation_number, int client_fd)
 {
@@ -64,15 +63,10 @@ static int sess_send_attached(struct sess_shard *shard, struct sess *session,
 		.downlink_bytes = session->downlink->region.bytes,
 		.incarnation_number = incarnation_number,
 	};
-	int downlink_fd;
+	_cleanup_(zi_closep) int downlink_fd = -1;
 	int r;
 
 	r = tier_segment_readonly_fd(session->downlink, &downlink_fd);
-	if (!r)
-		r = tier_holders_add(shard->holders, session->pid, session->pidfd, session->uplink);
-	if (!r)
-		r = tier_holders_add(shard->holders, session->pid, session->pidfd,
-		                     session->downlink);
 	if (r)
 		return err_trace(r);
 	zi_message_init(&message.header, ZI_MESSAGE_ATTACHED, sizeof(message),
@@ -91,7 +85,6 @@ static int sess_join(struct sess_shard *shard, struct sess *session, struct zi_t
 		.incarnation = session->attach.incarnation,
 		.uid = session->uid,
 		.pid = session->pid,
-		.pidfd = session->pidfd,
 		.rank = session->attach.rank,
 		.world_size = session->attach.world_size,
 		.local_size = session->attach.local_world_size ? session->attach.local_world_size

@@ -27,8 +27,7 @@ void sess_refuse(struct sess *session, uint32_t sequence, int error, const char 
 /* A descriptor is sent only after its holder is written down. */
 int sess_hold(struct sess *session, struct tier_segment *segment)
 {
-	return err_trace(
-		tier_holders_add(session->shard->holders, session->pid, session->pidfd, segment));
+	return err_trace(zero_rank_hold(session->rank, segment));
 }
 
 /* What was done is undone already: its group ended between the completion and the answer, and says

@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/base/fd.h"
 #include "daemon/session/request_answer.h"
 #include "daemon/session/rings.h"
 #include "daemon/session/sess.h"
@@ -20,7 +22,7 @@ static int sess_reply_coll_opened(struct sess *session)
 {
 	struct zi_coll_opened message = { 0 };
 	struct zero_coll_opened opened;
-	int verdict_fd;
+	_cleanup_(zi_closep) int verdict_fd = -1;
 	int r;
 
 	if (!zero_coll_opened(session->rank, &opened))

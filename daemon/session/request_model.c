@@ -7,7 +7,9 @@
 
 #include <string.h>
 
+#include "common/base/cleanup.h"
 #include "common/base/err.h"
+#include "common/base/fd.h"
 #include "common/wire/check.h"
 #include "daemon/session/request_answer.h"
 #include "daemon/session/sess.h"
@@ -73,7 +75,7 @@ static int sess_reply_materialized(struct sess *session)
 {
 	struct zi_materialized message = { 0 };
 	struct zero_materialized result;
-	int param_fd;
+	_cleanup_(zi_closep) int param_fd = -1;
 	int r;
 
 	session->unit_count = zero_unit_count(session->rank);

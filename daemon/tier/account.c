@@ -50,8 +50,8 @@ static void say_full(const struct tier *tier, uint64_t bytes, struct zi_text *te
 	}
 	lingering = zi_format_bytes(lingering_bytes);
 	zi_text_set(text,
-	            "%s asked for on %s, %s free of %s; %s are still held by processes that have "
-	            "left their jobs, such as pid %d: end them",
+	            "%s asked for on %s, %s free of %s; %s are still held by ranks of starts that "
+	            "are over, such as pid %d: end them",
 	            asked.chars, tier->name, left.chars, capacity.chars, lingering.chars, (int)pid);
 }
 

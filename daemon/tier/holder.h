@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Holders: processes that received segments. A mapping outlives its session, so memory stays
- * referenced, and charged, until the process's pidfd says that it is gone. Floor 4, shard thread.
+ * Holders: ranks whose process received segments. A segment that its job has dropped stays, and
+ * stays charged, until the last rank that received it leaves: the rank may still be reading it.
+ * With the last reference the pages go, whatever the process did with the descriptors. Floor 4,
+ * shard thread.
  */
 #pragma once
 
@@ -9,20 +11,23 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "common/base/loop.h"
 #include "daemon/tier/segment.h"
 
-struct tier_holder;  /* a process */
-struct tier_holders; /* all of them, by pid */
+struct tier_holder;  /* a rank */
+struct tier_holders; /* all of them */
 
-int tier_holders_new(struct zi_loop *loop, struct tier_holders **ret_holders);
+int tier_holders_new(struct tier_holders **ret_holders);
+/* Asserts that no holder is left. NULL. */
 struct tier_holders *tier_holders_free(struct tier_holders *holders);
-/* The process behind @pidfd received @segment: a reference is kept until it is gone. Twice for the
- * same pair is once. @pidfd is duplicated. -EMFILE, -ENOMEM. */
-int tier_holders_add(struct tier_holders *holders, pid_t pid, int pidfd,
-                     struct tier_segment *segment);
+/* A rank that holds nothing yet. @pid: for people. -ENOMEM. */
+int tier_holder_new(struct tier_holders *holders, pid_t pid, struct tier_holder **ret_holder);
+/* The rank leaves: everything that it held. NULL-safe. NULL. */
+struct tier_holder *tier_holder_free(struct tier_holder *holder);
+/* The rank receives @segment, or did before. -ENOMEM. */
+int tier_holder_add(struct tier_holder *holder, struct tier_segment *segment);
+/* Ranks that hold anything. */
 uint32_t tier_holders_count(const struct tier_holders *holders);
-/* What processes hold of @tier that nobody else does any more: segments whose owners have dropped
+/* What ranks hold of @tier that nobody else does any more: segments whose owners have dropped
  * them. 0 when none; @ret_pid is the one that holds most. */
 uint64_t tier_holders_lingering_bytes(const struct tier_holders *holders, const struct tier *tier,
                                       pid_t *ret_pid);

@@ -74,7 +74,6 @@ int tier_segment_charge_parts(const struct tier_part *parts, uint32_t part_count
 		return err_origin(-ENOMEM);
 	segment->ref_count = 1;
 	segment->region = (struct zi_region)ZI_REGION_INIT;
-	segment->readonly_fd = -1;
 	segment->pages = parts[0].tier->wants_huge ? pages : TIER_PAGES_SMALL;
 	(void)snprintf(segment->name, sizeof(segment->name), "%s", name); /* Cut: only a name. */
 	for (uint32_t i = 0; i < part_count; i++) {
@@ -184,7 +183,6 @@ struct tier_segment *tier_segment_ref(struct tier_segment *segment)
 	return segment;
 }
 
-/* The last reference unregisters, unmaps, closes and returns the charge. Return: NULL. */
 struct tier_segment *tier_segment_unref(struct tier_segment *segment)
 {
 	if (!segment)
@@ -194,8 +192,11 @@ struct tier_segment *tier_segment_unref(struct tier_segment *segment)
 		return NULL;
 	assert(segment->holder_count == 0);
 	tier_segment_unregister(segment);
-	segment->readonly_fd = zi_close(segment->readonly_fd);
-	zi_region_destroy(&segment->region);
+	/* Ranks may still be reading, and are about to hear that the daemon stops. */
+	if (segment->region.fd >= 0 && segment->charges[0].tier->is_stopping)
+		zi_region_abandon(&segment->region);
+	else
+		zi_region_destroy(&segment->region);
 	for (uint32_t i = 0; i < segment->charge_count; i++)
 		tier_charge_return(&segment->charges[i]);
 	free(segment);
@@ -236,23 +237,15 @@ void tier_segment_unregister(struct tier_segment *segment)
 /**
  * tier_segment_readonly_fd() - a descriptor for those who only read
  * @segment: built
- * @ret_fd: opened O_RDONLY, the segment's
+ * @ret_fd: opened O_RDONLY; the caller's, who closes it when it is sent
  *
  * Return: 0; -EMFILE, -ENFILE.
  */
 int tier_segment_readonly_fd(struct tier_segment *segment, int *ret_fd)
 {
-	int r;
-
 	assert(segment->region.fd >= 0);
 
-	if (segment->readonly_fd < 0) {
-		r = zi_fd_reopen_readonly(segment->region.fd, &segment->readonly_fd);
-		if (r)
-			return err_trace(r);
-	}
-	*ret_fd = segment->readonly_fd;
-	return 0;
+	return err_trace(zi_fd_reopen_readonly(segment->region.fd, ret_fd));
 }
 
 /*

@@ -28,8 +28,7 @@ struct tier_segment {
 	uint32_t ref_count;
 	struct zi_region region;
 	uint64_t bytes;             /* charged, on all tiers */
-	int readonly_fd;            /* reopened for ranks; -1 until asked for */
-	uint32_t holder_count;      /* of ref_count: processes that received it */
+	uint32_t holder_count;      /* of ref_count: ranks that received it */
 	enum tier_pages pages;      /* wanted */
 	struct nvme_engine *engine; /* registered with; NULL: not */
 	char name[32];
@@ -62,10 +61,11 @@ uint64_t tier_segment_bytes_on(const struct tier_segment *segment, const struct 
 int tier_segment_register(struct tier_segment *segment, struct nvme_engine *engine);
 void tier_segment_unregister(struct tier_segment *segment);
 struct tier_segment *tier_segment_ref(struct tier_segment *segment);
-/* The last reference unmaps, closes and returns the charge. Always NULL. */
+/* The last reference gives the pages back, whoever else has descriptors or mappings, and returns
+ * the charge. Where the tier is_stopping, the pages stay with those. Always NULL. */
 struct tier_segment *tier_segment_unref(struct tier_segment *segment);
 ZI_DEFINE_CLEANUP(struct tier_segment *, tier_segment_unref)
-/* A descriptor that can only be mapped for reading; stays the segment's. */
+/* A new descriptor that can only be mapped for reading; the caller's. */
 int tier_segment_readonly_fd(struct tier_segment *segment, int *ret_fd);
 /* Asks for huge pages where there are small ones; on any thread, on a segment nobody else has. */
 void tier_segment_prepare(struct tier_segment *segment);

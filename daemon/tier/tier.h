@@ -45,6 +45,7 @@ struct tier {
 	uint32_t node;               /* index into topo's nodes */
 	const struct topo *topo;     /* CPU tiers: binding; may be NULL in tests */
 	bool wants_huge;             /* try huge pages */
+	bool is_stopping;            /* CPU: segments that end leave their pages to the ranks */
 	struct tier_member *members; /* NVMe tiers: owned, (member_count,) */
 	uint32_t member_count;
 	bool is_weighed; /* NVMe: weights are those of the present states */
@@ -53,8 +54,8 @@ struct tier {
 	void (*changed)(void *arg, const struct tier_member *member);
 	void *changed_arg;
 	uint64_t read_bytes, write_bytes; /* counters since start */
-	/* CPU: bytes that only processes hold which have left their jobs, and the one that holds
-	 * most, for refusals (tier_holders_watch()); may be NULL. */
+	/* CPU: bytes that only ranks of replaced starts hold, and the process that holds most, for
+	 * refusals (tier_holders_watch()); may be NULL. */
 	uint64_t (*lingering_bytes)(const void *arg, const struct tier *tier, pid_t *ret_pid);
 	const void *lingering_arg;
 	struct zi_list tiers_link; /* for whoever keeps a list of tiers */

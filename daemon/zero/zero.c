@@ -73,15 +73,15 @@ static void retired_sweep(struct zero *zero)
 	}
 }
 
-/* The end of a job's account: now, or once no process holds what it paid for, and what was in
- * flight of its ranks' tensors is back. */
+/* The end of a job's account: now, or once no rank holds what it paid for, and what was in flight
+ * of its ranks' tensors is back. */
 void zero_account_retire(struct zero *zero, struct zero_account *account)
 {
 	zi_list_push_back(&zero->retired, &account->accounts_link);
 	retired_sweep(zero);
 }
 
-/* After tier_holders_free(), so that nothing is charged any more. */
+/* All ranks have left. */
 struct zero *zero_free(struct zero *zero)
 {
 	if (!zero)
@@ -109,7 +109,6 @@ struct zero *zero_free(struct zero *zero)
 	zi_list_for_each_safe(link, &zero->snapshots)
 		(void)snapshot_free(container_of(link, struct zero_snapshot, snapshots_link));
 	share_free(&zero->shares);
-	/* What processes still hold is charged to accounts: tier_holders_free() goes before. */
 	retired_sweep(zero);
 	assert(zi_list_is_empty(&zero->retired));
 	zi_list_for_each_safe(link, &zero->accounts) {
@@ -255,6 +254,8 @@ void zero_quiesce(struct zero *zero, void (*done)(void *arg), void *arg)
 
 	zi_text_set(&text, "the daemon is stopping");
 	zero->is_stopping = true;
+	for (uint32_t i = 0; i < zero->options.cpu_tier_count; i++)
+		zero->options.cpu_tiers[i].is_stopping = true;
 	zero->quiesced = done;
 	zero->quiesced_arg = arg;
 	zero->is_draining = true; /* Callbacks may end jobs: they come when none is held here. */

@@ -53,6 +53,7 @@ struct coll;
 struct nvme_engine;
 struct tier;
 struct tier_account;
+struct tier_holder;
 struct tier_holders;
 struct tier_segment;
 struct topo;
@@ -176,7 +177,7 @@ struct zero_attach {
 	const char *job;
 	const char *incarnation; /* "" none */
 	uint32_t uid;
-	int pid, pidfd; /* pidfd stays the caller's */
+	int pid;
 	uint32_t rank, world_size;
 	uint32_t local_size; /* ranks of the job on this node; 0: all */
 	bool takeover;
@@ -197,6 +198,8 @@ int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_t
  * others needed it: then they break when they next need it. Pending ops of this rank are completed
  * with -ECANCELED first. */
 void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason);
+/* The rank's process receives @segment, which stays at least until the rank leaves. -ENOMEM. */
+int zero_rank_hold(struct zero_rank *rank, struct tier_segment *segment);
 /* Deletes the job after its only rank asked for it; the rank is left by this on success. */
 void zero_job_destroy(struct zero_rank *rank, struct zero_op *op);
 

@@ -384,12 +384,10 @@ static void attach(struct node *node, const char *name)
 	uint64_t number;
 	int r;
 
-	fuzz_check(!zi_pidfd_open(attach.pid, &attach.pidfd), "zi_pidfd_open");
 	r = zero_attach(node->zero, &attach, &text, &rank, &number);
 	fuzz_check(!r || text.chars[0], "a refusal without words");
 	if (!r)
 		zero_rank_leave(rank, true, NULL);
-	(void)zi_close(attach.pidfd); /* Always -1. */
 }
 
 /* Free space and claimed extents are all of the store. Damaged jobs keep what they can. */
@@ -432,7 +430,7 @@ static void recover(struct catalog *catalog)
 	fuzz_check(!tier_init_nvme(&node.nvme, store->name, 0), "tier_init_nvme");
 	fuzz_check(!tier_member_add_store(&node.nvme, store), "tier_member_add_store");
 	fuzz_check(!dev_fake_new(1, &node.device), "dev_fake_new");
-	fuzz_check(!tier_holders_new(loop, &node.holders), "tier_holders_new");
+	fuzz_check(!tier_holders_new(&node.holders), "tier_holders_new");
 	fuzz_check(!zero_new(&(struct zero_options){ .loop = loop,
 	                                             .catalog = catalog,
 	                                             .engine = engine,
@@ -463,8 +461,8 @@ static void recover(struct catalog *catalog)
 		attach(&node, "job2");
 		settle(&node);
 	}
-	node.holders = tier_holders_free(node.holders);
 	node.zero = zero_free(node.zero);
+	node.holders = tier_holders_free(node.holders);
 	node.device = dev_free(node.device);
 	fuzz_check(!node.nvme.used_bytes, "space is still charged");
 	tier_deinit(&node.cpu);

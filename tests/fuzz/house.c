@@ -143,7 +143,7 @@ void house_open(void)
 	fuzz_check(!tier_init_nvme(&house.nvme, house.store->name, 0), "tier_init_nvme");
 	fuzz_check(!tier_member_add_store(&house.nvme, house.store), "tier_member_add_store");
 	fuzz_check(!dev_fake_new(1, &house.device), "dev_fake_new");
-	fuzz_check(!tier_holders_new(house.loop, &house.holders), "tier_holders_new");
+	fuzz_check(!tier_holders_new(&house.holders), "tier_holders_new");
 	make_zero();
 	make_sessions();
 }
@@ -217,8 +217,8 @@ void house_close(void)
 	delete_jobs();
 	house.control = sess_control_free(house.control);
 	house.shard = sess_shard_free(house.shard);
-	house.holders = tier_holders_free(house.holders);
 	house.zero = zero_free(house.zero);
+	house.holders = tier_holders_free(house.holders);
 	house.device = dev_free(house.device);
 	house_turn(); /* The device's last. */
 	fuzz_check(!house.cpu.used_bytes, "memory is still charged");

@@ -125,7 +125,6 @@ static void broken(void *arg, int error, uint32_t culprit, const struct zi_text 
 
 static int attach(struct job *job, uint32_t rank, uint32_t durability)
 {
-	_cleanup_(zi_closep) int pidfd = -1;
 	uint64_t number;
 	struct zero_attach options = {
 		.job = job->kind->name,
@@ -145,11 +144,7 @@ static int attach(struct job *job, uint32_t rank, uint32_t durability)
 		.timeout_ns = TIMEOUT_NS,
 		.broken = broken,
 	};
-	int r = zi_pidfd_open(getpid(), &pidfd);
 
-	if (r)
-		return err_trace(r);
-	options.pidfd = pidfd;
 	return zero_attach(job->node->zero, &options, &job->text, &job->ranks[rank], &number);
 }
 

@@ -62,7 +62,7 @@ static int start_zero(struct node *node, struct zi_text *text)
 	node->has_cpu = true;
 	r = dev_fake_new(1, &node->device);
 	if (!r)
-		r = tier_holders_new(node->loop, &node->holders);
+		r = tier_holders_new(&node->holders);
 	if (!r)
 		r = zero_new(&(struct zero_options){ .loop = node->loop,
 		                                     .catalog = node->catalog,
@@ -141,8 +141,8 @@ void node_stop(struct node *node)
 {
 	if (node->zero && node->catalog)
 		node_turn(node);
-	node->holders = tier_holders_free(node->holders);
 	node->zero = zero_free(node->zero);
+	node->holders = tier_holders_free(node->holders);
 	node->device = dev_free(node->device);
 	if (node->has_source)
 		zi_loop_remove(&node->engine_source);

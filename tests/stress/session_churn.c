@@ -223,7 +223,7 @@ static void make_zero(void)
 	/* This process holds all it ever received. */
 	tier_init_cpu(&churn.cpu, 0, 4096 * MIB, NULL, false);
 	check(!dev_host_new(NULL, NULL, 2, &churn.device), "dev_host_new");
-	check(!tier_holders_new(churn.shard_loop, &churn.holders), "tier_holders_new");
+	check(!tier_holders_new(&churn.holders), "tier_holders_new");
 	check(!zero_new(&(struct zero_options){ .loop = churn.shard_loop,
 	                                        .catalog = churn.catalog,
 	                                        .holders = churn.holders,
@@ -353,8 +353,8 @@ static void end(void)
 	drain(churn.control_loop);
 	churn.control = sess_control_free(churn.control);
 	churn.shard = sess_shard_free(churn.shard);
-	churn.holders = tier_holders_free(churn.holders);
 	churn.zero = zero_free(churn.zero);
+	churn.holders = tier_holders_free(churn.holders);
 	check(!churn.cpu.used_bytes, "something is still charged");
 	tier_deinit(&churn.cpu);
 	churn.shard_loop = zi_loop_free(churn.shard_loop);

@@ -123,7 +123,7 @@ static inline void stress_begin(struct stress *stress)
 	check(!tier_init_nvme(&stress->nvme, stress->store->name, 0), "tier_init_nvme");
 	check(!tier_member_add_store(&stress->nvme, stress->store), "tier_member_add_store");
 	check(!dev_host_new(NULL, NULL, THREADS, &stress->device), "dev_host_new");
-	check(!tier_holders_new(stress->loop, &stress->holders), "tier_holders_new");
+	check(!tier_holders_new(&stress->holders), "tier_holders_new");
 	check(!zero_new(&(struct zero_options){ .loop = stress->loop,
 	                                        .catalog = stress->catalog,
 	                                        .engine = stress->engine,
@@ -170,8 +170,8 @@ static inline void stress_end(struct stress *stress)
 	zero_quiesce(stress->zero, quiesced, &is_quiet);
 	while (!is_quiet)
 		turn(stress);
-	stress->holders = tier_holders_free(stress->holders);
 	stress->zero = zero_free(stress->zero);
+	stress->holders = tier_holders_free(stress->holders);
 	stress->device = dev_free(stress->device);
 	zi_loop_remove(&stress->engine_source);
 	stress->engine = nvme_engine_free(stress->engine);

@@ -43,10 +43,8 @@ static uint64_t unit_bytes(const struct stress *stress, uint32_t unit)
 static int attach(struct stress *stress)
 {
 	char name[32];
-	int pidfd = -1;
 	int r = 0;
 
-	check(!zi_pidfd_open(getpid(), &pidfd), "zi_pidfd_open");
 	(void)snprintf(name, sizeof(name), "run.%u", stress->start++);
 	stress->life = 1 + draw(stress, draw(stress, 2) ? 60 : 250);
 	stress->config.resident_bytes = draw(stress, 5) * (stress->model ? MIB / 2 : 0);
@@ -56,7 +54,6 @@ static int attach(struct stress *stress)
 			.job = "stress",
 			.incarnation = name,
 			.pid = getpid(),
-			.pidfd = pidfd,
 			.rank = i,
 			.world_size = WORLD,
 			.config = stress->config,
@@ -74,7 +71,6 @@ static int attach(struct stress *stress)
 			leave(stress, i, false);
 		stress->places[i].rank = rank;
 	}
-	pidfd = zi_close(pidfd);
 	return r;
 }
 

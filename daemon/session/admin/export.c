@@ -19,6 +19,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "common/base/fd.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/session/admin/answer_json.h"
 #include "daemon/session/sess.h"
@@ -36,6 +37,7 @@ struct sess_export {
 	struct sess *session; /* while a question is out */
 	struct zero_snapshot *held;
 	struct tier_segment *segment; /* of all windows */
+	int readonly_fd;              /* of the segment, until the answer to `open` is out; -1 */
 	uint64_t window_bytes;        /* of one */
 	struct export_window windows[SESS_WINDOWS];
 	uint32_t reading_count;
@@ -49,6 +51,7 @@ static void export_free(struct sess_export *export)
 {
 	assert(!export->reading_count);
 	zero_snapshot_release(export->held);
+	export->readonly_fd = zi_close(export->readonly_fd);
 	export->segment = tier_segment_unref(export->segment);
 	free(export);
 }
@@ -223,14 +226,13 @@ static void built(struct dev_task *task)
 {
 	struct sess_export *export = container_of(task, struct sess_export, task);
 	struct sess *session = export->session;
-	struct sess_shard *shard = session->control->shard;
 	struct sess_inquiry *inquiry = &session->inquiry;
 	int r = export->build_result;
 
 	if (!r)
-		r = tier_holders_add(shard->holders, session->pid, session->pidfd, export->segment);
+		r = tier_segment_readonly_fd(export->segment, &export->readonly_fd);
 	if (!r)
-		r = tier_segment_readonly_fd(export->segment, &session->reply_fd);
+		session->reply_fd = export->readonly_fd;
 	inquiry->result = r;
 	if (r) {
 		zi_freep(&session->reply);
@@ -262,6 +264,7 @@ static void opened(struct zero_snapshot_op *op)
 		return;
 	}
 	export->held = op->held;
+	export->readonly_fd = -1;
 	export->session = session;
 	inquiry->result = charge_windows(session, export, &inquiry->text);
 	if (inquiry->result) {
@@ -406,6 +409,8 @@ static int ask_window(struct sess *session, struct sess_inquiry *inquiry)
 
 	if (r)
 		return err_trace(r);
+	/* The client has the answer to `open`, and with it the descriptor. */
+	session->export->readonly_fd = zi_close(session->export->readonly_fd);
 	session->export->session = session;
 	if (inquiry->question == SESS_ASK_EXPORT_WAIT)
 		return err_trace(wait_for(session->export, inquiry));

@@ -130,12 +130,9 @@ static void built(struct dev_task *task)
 {
 	struct sess_import *import = container_of(task, struct sess_import, task);
 	struct sess *session = import->session;
-	struct sess_shard *shard = session->control->shard;
 	struct sess_inquiry *inquiry = &session->inquiry;
 	int r = import->task_result;
 
-	if (!r)
-		r = tier_holders_add(shard->holders, session->pid, session->pidfd, import->segment);
 	inquiry->result = r;
 	if (r) {
 		import_free(import);

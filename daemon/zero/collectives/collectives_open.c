@@ -181,6 +181,12 @@ static int charge_and_build(struct zero_job *job, const struct zero_op *op, stru
 		                                "%u arenas of %llu bytes for collectives",
 		                                job->group.local_size, (unsigned long long)bytes));
 	r = arenas_charge(job, arena_bytes, &why);
+	if (r && job_spans_nodes(job)) {
+		far_forget(job->zero,
+		           job->name); /* Workers of the start before may hold as much. */
+		why.chars[0] = '\0';
+		r = arenas_charge(job, arena_bytes, &why);
+	}
 	if (r)
 		return zi_text_error(text, r, "arenas of %u x %s for collectives: %.160s",
 		                     job->group.local_size, zi_format_bytes(arena_bytes).chars,

@@ -127,6 +127,8 @@ static void answered(struct net_request *request)
 	struct far *far = container_of(request, struct far, request);
 
 	far->is_over = far->phase == FAR_FOLLOWING;
+	if (far->is_over)
+		far_unmap(far);
 	if (far->job)
 		zi_loop_arm(far->loop, &far->next, 0, next_due);
 	else if (far_is_refusal(far))

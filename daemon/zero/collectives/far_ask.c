@@ -3,6 +3,7 @@
  * thread. */
 #include <string.h>
 
+#include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/tier/segment.h"
@@ -96,7 +97,7 @@ int far_ask_join(struct far *far)
 int far_ask_map(struct far *far)
 {
 	const struct zero_collectives *collectives = &far->job->collectives;
-	const struct tier_segment *segments[] = {
+	struct tier_segment *segments[] = {
 		[NET_SLAB_DATA] = collectives->slabs[far->group],
 		[NET_SLAB_BOARD] = collectives->boards[far->group],
 		[NET_SLAB_VERDICTS] = collectives->verdicts,
@@ -104,6 +105,8 @@ int far_ask_map(struct far *far)
 	};
 	const struct zi_region *region = &segments[far->slab]->region;
 
+	assert(!far->mapped[far->slab]);
+	far->mapped[far->slab] = tier_segment_ref(segments[far->slab]);
 	return err_trace(
 		net_worker_map(far->worker, &far->request, far->slab, region->fd, region->bytes));
 }

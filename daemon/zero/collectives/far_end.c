@@ -8,15 +8,24 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/tier/segment.h"
 #include "daemon/zero/across/across.h"
 #include "daemon/zero/collectives/far_private.h"
 #include "daemon/zero/job/job.h"
+
+/* Documented in far_private.h. */
+void far_unmap(struct far *far)
+{
+	for (uint32_t i = 0; i < ZI_COUNT_OF(far->mapped); i++)
+		far->mapped[i] = tier_segment_unref(far->mapped[i]);
+}
 
 /* Documented in far_private.h, as are far_last_due() and far_linger(). */
 struct far *far_destroy(struct far *far)
 {
 	far->worker = net_worker_free(far->worker); /* Ends its request, which may arm `next`. */
 	zi_loop_disarm(&far->next);
+	far_unmap(far);
 	free(far);
 	return NULL;
 }

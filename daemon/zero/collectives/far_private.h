@@ -40,6 +40,8 @@ struct far {
 	bool tells_opening; /* it stays to tell that an opening failed */
 	uint64_t ranks;     /* which tells for these (bits); 0: for those that are here */
 	enum net_slab slab; /* MAPPING: which one */
+	/* What the worker maps: it reads and sends until it has answered FOLLOW. */
+	struct tier_segment *mapped[NET_SLAB_ARENAS + 1];
 	struct net_worker *worker;
 	struct net_request request;
 	struct zi_timer next; /* its answer is there: handled outside of the worker's own call */
@@ -62,6 +64,9 @@ int far_ask_agree(struct far *far, int error, const struct zi_text *text);
 int far_ask_join(struct far *far);
 int far_ask_map(struct far *far); /* far->slab */
 int far_ask_follow(struct far *far);
+
+/* The worker touches the group's memory no more. */
+void far_unmap(struct far *far);
 
 /* How it ends (far_end.c). At once, with its worker. Return: NULL. */
 struct far *far_destroy(struct far *far);

@@ -5,13 +5,12 @@
  */
 #include "daemon/zero/job/attach.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
-#include "common/base/fd.h"
+#include "daemon/tier/holder.h"
 #include "daemon/zero/job/attach_config.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/history.h"
@@ -134,11 +133,10 @@ static int rank_new(struct zero_job *job, const struct zero_attach *attach,
 	rank = calloc(1, sizeof(*rank));
 	if (!rank)
 		return err_origin(-ENOMEM);
-	rank->pidfd = fcntl(attach->pidfd, F_DUPFD_CLOEXEC, 0);
-	if (rank->pidfd < 0) {
-		r = err_origin(-errno);
+	r = tier_holder_new(job->zero->options.holders, attach->pid, &rank->holder);
+	if (r) {
 		free(rank);
-		return r;
+		return err_trace(r);
 	}
 	rank->job = job;
 	rank->number = attach->rank;
@@ -216,7 +214,7 @@ static int attach_to(struct zero_job *job, const struct zero_attach *attach, str
 
 /**
  * zero_attach() - a process becomes a rank of a job
- * @attach: checked by wire/check; pidfd is duplicated
+ * @attach: checked by wire/check
  * @text: why not
  * @ret_rank: the caller's, zero_rank_leave() it
  * @ret_incarnation_number: the catalog's number of its incarnation
@@ -261,6 +259,11 @@ int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_t
 	job_settle(job); /* What the former group left ahead of its commit. */
 	zero_drain(zero);
 	return 0;
+}
+
+int zero_rank_hold(struct zero_rank *rank, struct tier_segment *segment)
+{
+	return err_trace(tier_holder_add(rank->holder, segment));
 }
 
 /**

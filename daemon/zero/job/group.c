@@ -8,7 +8,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "common/base/fd.h"
+#include "daemon/tier/holder.h"
 #include "daemon/zero/across/across.h"
 #include "daemon/zero/collectives/collectives.h"
 #include "daemon/zero/collectives/far.h"
@@ -334,7 +334,7 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 	}
 	assert(job->attached_count > 0);
 	job->attached_count--;
-	rank->pidfd = zi_close(rank->pidfd);
+	rank->holder = tier_holder_free(rank->holder);
 	stream_drop(rank);
 	load_forget(rank);
 	free(rank->pin_counts);

@@ -55,7 +55,8 @@ struct zero_rank {
 	struct zero_job *job;
 	uint32_t number;
 	uint32_t uid;
-	int pid, pidfd; /* pidfd: our own */
+	int pid;
+	struct tier_holder *holder; /* of what its process received */
 	uint64_t timeout_ns;
 	zero_broken_fn broken;
 	void *broken_arg;

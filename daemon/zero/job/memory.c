@@ -387,12 +387,10 @@ static void place_state(struct zero_job *job)
 	}
 }
 
-/* Each rank's process holds what it will receive until it is gone. Last of all: a failure before
- * leaves nothing in the hands of processes that never saw it. Return: 0; -ENOMEM, -EMFILE. */
+/* Each rank holds what it will receive until it leaves. Last of all: a failure before leaves
+ * nothing in the hands of ranks that never saw it. Return: 0; -ENOMEM. */
 int memory_hand_out(struct zero_job *job)
 {
-	struct tier_holders *holders = job->zero->options.holders;
-
 	for (uint32_t i = 0; i < job->layout.unit_count; i++)
 		job->units[i].users_mask = 0;
 	for_each_rank_here(job, number) {
@@ -403,9 +401,9 @@ int memory_hand_out(struct zero_job *job)
 		rank->pin_counts = calloc(job->layout.unit_count, sizeof(*rank->pin_counts));
 		if (!rank->pin_counts)
 			return err_origin(-ENOMEM);
-		r = tier_holders_add(holders, rank->pid, rank->pidfd, job->param);
+		r = tier_holder_add(rank->holder, job->param);
 		if (!r && job->grads[number])
-			r = tier_holders_add(holders, rank->pid, rank->pidfd, job->grads[number]);
+			r = tier_holder_add(rank->holder, job->grads[number]);
 		if (r)
 			return err_trace(r);
 	}

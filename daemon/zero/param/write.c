@@ -3,7 +3,7 @@
  * A rank's copy of a unit, charged, to write into between steps; all ranks together make it the
  * unit's parameters (write_end.c). Floor 5, shard thread, but for begin_run().
  *
- * A process that has received a copy pays for it while it lives. So there is one per rank, as large
+ * A rank that has received a copy pays for it until it leaves. So there is one per rank, as large
  * as the largest unit, and unit after unit is written into the same one.
  */
 #include "daemon/zero/param/write.h"
@@ -91,7 +91,6 @@ static void begin_run(struct dev_task *task)
 static void begin_end(struct zero_write *write)
 {
 	struct zero_rank *rank = write->rank;
-	struct zero *zero = write->job->zero;
 
 	write->is_busy = false;
 	if (!rank) {
@@ -100,8 +99,7 @@ static void begin_end(struct zero_write *write)
 		struct zero_op *op = write->op;
 
 		if (!write->error)
-			write->error = tier_holders_add(zero->options.holders, rank->pid,
-			                                rank->pidfd, write->segment);
+			write->error = tier_holder_add(rank->holder, write->segment);
 		if (op && write->error)
 			op->text = write->text;
 		if (op)

@@ -151,8 +151,7 @@ void tensors_built(struct zero_tensors *tensors)
 	int r = tensors->build_error;
 
 	if (!r && op)
-		r = tier_holders_add(tensors->zero->options.holders, rank->pid, rank->pidfd,
-		                     tensors->segment);
+		r = tier_holder_add(rank->holder, tensors->segment);
 	if (op && !r) {
 		tensors->slot_count =
 			(uint32_t)(tensors->segment->region.bytes / ZI_STORE_ALIGN_BYTES);

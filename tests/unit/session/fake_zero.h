@@ -24,6 +24,8 @@ struct zero_rank {
 	struct zero_attach attach;
 	bool is_attached, is_clean;
 	char reason[160];
+	const struct tier_segment *received[FAKE_OPS_MAX];
+	uint32_t received_count;
 };
 
 struct zero {
@@ -159,6 +161,22 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 	rank->is_attached = false;
 	rank->is_clean = is_clean;
 	(void)snprintf(rank->reason, sizeof(rank->reason), "%s", reason);
+}
+
+int zero_rank_hold(struct zero_rank *rank, struct tier_segment *segment)
+{
+	cr_assert(rank->is_attached);
+	cr_assert_lt(rank->received_count, FAKE_OPS_MAX);
+	rank->received[rank->received_count++] = segment;
+	return 0;
+}
+
+static inline bool fake_holds(const struct zero_rank *rank, const struct tier_segment *segment)
+{
+	for (uint32_t i = 0; i < rank->received_count; i++)
+		if (rank->received[i] == segment)
+			return true;
+	return false;
 }
 
 void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)

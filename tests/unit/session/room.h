@@ -98,7 +98,7 @@ static inline void room_open_limited(uint32_t sessions_max, uint32_t per_uid_max
 	};
 	cr_assert_eq(zi_loop_new(&room.loop), 0);
 	cr_assert_eq(dev_fake_new(1, &room.worker), 0);
-	cr_assert_eq(tier_holders_new(room.loop, &room.holders), 0);
+	cr_assert_eq(tier_holders_new(&room.holders), 0);
 	cr_assert_eq(sess_shard_new(&(struct sess_shard_options){ .loop = room.loop,
 	                                                          .zero = &fake,
 	                                                          .ring_tier = &room.tier,

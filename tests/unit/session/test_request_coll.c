@@ -57,10 +57,10 @@ Test(request_coll, opening_gives_verdicts_to_read_and_two_to_write)
 		cr_assert_eq(zi_region_map(client->fds[i], 4096, i > 0, &base), 0);
 		cr_assert_eq(zi_region_unmap(base, 4096), 0);
 	}
-	/* Its process holds them until it is gone. */
-	cr_expect_eq(fake_coll.arenas->holder_count, 1);
-	cr_expect_eq(fake_coll.verdicts->holder_count, 1);
-	cr_expect_eq(fake_coll.board->holder_count, 1);
+	/* The rank holds them until it leaves. */
+	cr_expect(fake_holds(rank_of(0), fake_coll.arenas));
+	cr_expect(fake_holds(rank_of(0), fake_coll.verdicts));
+	cr_expect(fake_holds(rank_of(0), fake_coll.board));
 	client_close(client);
 }
 

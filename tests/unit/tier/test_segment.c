@@ -9,6 +9,7 @@
 #include <numaif.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "daemon/tier/segment.h"
 #include "daemon/tier/staging.h"
@@ -93,21 +94,52 @@ Test(segment, stays_until_the_last_reference)
 	fixture_deinit(&fixture);
 }
 
+/* @tier_stops: the daemon does. Return: bytes that a descriptor handed on still holds. */
+static uint64_t bytes_after_the_last_reference(bool tier_stops)
+{
+	struct fixture fixture;
+	struct tier_segment *segment = NULL;
+	struct stat status;
+	int fd;
+
+	fixture_init(&fixture, MIB);
+	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 8192, TIER_PAGES_HUGE, NULL,
+	                              &segment),
+	             0);
+	fd = fcntl(segment->region.fd, F_DUPFD_CLOEXEC, 0);
+	(void)tier_segment_ref(segment);
+	(void)tier_segment_unref(segment);
+	cr_assert_eq(fstat(fd, &status), 0);
+	cr_assert_eq(status.st_blocks * 512, 8192, "there is a reference yet");
+	fixture.tier.is_stopping = tier_stops;
+	(void)tier_segment_unref(segment);
+	cr_assert_eq(fixture.tier.used_bytes, 0);
+	cr_assert_eq(fstat(fd, &status), 0);
+	(void)zi_close(fd);
+	fixture_deinit(&fixture);
+	return (uint64_t)status.st_blocks * 512;
+}
+
+Test(segment, has_no_pages_after_the_last_reference_whoever_has_a_descriptor)
+{
+	cr_assert_eq(bytes_after_the_last_reference(false), 0);
+	cr_assert_eq(bytes_after_the_last_reference(true), 8192);
+}
+
 Test(segment, readonly_descriptor_cannot_be_mapped_for_writing)
 {
 	struct fixture fixture;
 	struct tier_segment *segment = NULL;
-	int fd = -1, again = -1;
+	int fd = -1;
 
 	fixture_init(&fixture, MIB);
 	cr_assert_eq(tier_segment_new(&fixture.tier, &fixture.job, "a", 4096, TIER_PAGES_HUGE, NULL,
 	                              &segment),
 	             0);
 	cr_assert_eq(tier_segment_readonly_fd(segment, &fd), 0);
-	cr_assert_eq(tier_segment_readonly_fd(segment, &again), 0);
-	cr_assert_eq(fd, again);
 	cr_assert_eq(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
 	cr_assert_eq(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+	(void)zi_close(fd);
 	(void)tier_segment_unref(segment);
 	fixture_deinit(&fixture);
 }

@@ -62,6 +62,58 @@ Test(region, new_region_is_zero_private_sealed_and_whole)
 	cr_assert_eq(open_fd_count(), before);
 }
 
+static uint64_t held_bytes(int fd)
+{
+	struct stat status;
+
+	cr_assert_eq(fstat(fd, &status), 0);
+	return (uint64_t)status.st_blocks * 512;
+}
+
+Test(region, destroyed_has_no_pages_whoever_has_a_descriptor_or_a_mapping)
+{
+	struct zi_region region = ZI_REGION_INIT;
+	const char *readable;
+	void *base;
+	int fds[2];
+
+	cr_assert_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, NULL, &region), 0);
+	memset(region.base, 'x', BYTES);
+	fds[0] = fcntl(region.fd, F_DUPFD_CLOEXEC, 0);
+	cr_assert_eq(zi_fd_reopen_readonly(region.fd, &fds[1]), 0);
+	cr_assert_eq(zi_region_map(fds[1], BYTES, false, &base), 0);
+	cr_assert_eq(held_bytes(fds[0]), BYTES);
+	zi_region_destroy(&region);
+	for (int i = 0; i < 2; i++)
+		cr_assert_eq(held_bytes(fds[i]), 0);
+	/* No SIGBUS: the file is as long as it was. What is touched is a new page. */
+	readable = base;
+	for (uint32_t i = 0; i < BYTES; i += 4096)
+		cr_assert_eq(readable[i], 0);
+	cr_assert_eq(zi_region_unmap(base, BYTES), 0);
+	for (int i = 0; i < 2; i++)
+		(void)zi_close(fds[i]);
+}
+
+Test(region, abandoned_stays_with_whoever_has_a_descriptor)
+{
+	struct zi_region region = ZI_REGION_INIT;
+	char byte = 0;
+	int fd;
+
+	cr_assert_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, NULL, &region), 0);
+	memset(region.base, 'x', BYTES);
+	fd = fcntl(region.fd, F_DUPFD_CLOEXEC, 0);
+	zi_region_abandon(&region);
+	cr_assert_eq(region.fd, -1);
+	cr_assert_null(region.base);
+	zi_region_abandon(NULL);
+	cr_assert_eq(held_bytes(fd), BYTES);
+	cr_assert_eq(pread(fd, &byte, 1, 0), 1);
+	cr_assert_eq(byte, 'x');
+	(void)zi_close(fd);
+}
+
 Test(region, nobody_can_truncate_or_grow_it)
 {
 	struct zi_region region = ZI_REGION_INIT;

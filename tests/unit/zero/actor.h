@@ -16,7 +16,6 @@ struct actor {
 	struct zero_rank *rank;
 	uint32_t number;
 	pid_t pid;
-	int pidfd;
 	bool is_child; /* a process of its own, which the test ends */
 	bool is_broken;
 	int broken_error;
@@ -45,7 +44,6 @@ static inline void actor_fork(struct actor *actor)
 	if (actor->pid == 0)
 		for (;;)
 			(void)pause();
-	cr_assert_eq(zi_pidfd_open(actor->pid, &actor->pidfd), 0);
 	actor->is_child = true;
 }
 
@@ -66,14 +64,11 @@ static inline int actor_attach(struct node *node, struct actor *actor,
 	struct actor fresh = { .node = node,
 		               .number = options->rank,
 		               .pid = actor->pid,
-		               .pidfd = actor->pidfd,
 		               .is_child = actor->is_child };
 
 	*actor = fresh;
-	if (!actor->is_child) {
+	if (!actor->is_child)
 		actor->pid = getpid();
-		cr_assert_eq(zi_pidfd_open(actor->pid, &actor->pidfd), 0);
-	}
 	int r = zero_attach(
 		node->zero,
 		&(struct zero_attach){
@@ -81,7 +76,6 @@ static inline int actor_attach(struct node *node, struct actor *actor,
 			.incarnation = options->incarnation ? options->incarnation : "",
 			.uid = options->uid,
 			.pid = actor->pid,
-			.pidfd = actor->pidfd,
 			.rank = options->rank,
 			.world_size = options->world,
 			.local_size = options->local,
@@ -95,18 +89,15 @@ static inline int actor_attach(struct node *node, struct actor *actor,
 		&actor->text, &actor->rank, &number);
 	if (r)
 		actor->rank = NULL;
-	if (!actor->is_child)
-		actor->pidfd = zi_close(actor->pidfd);
 	return r;
 }
 
-/* Its process ends, and is waited for by its pidfd: no time passes unobserved. */
+/* Its process ends, and is waited for. */
 static inline void actor_kill(struct actor *actor)
 {
 	cr_assert(actor->is_child);
 	cr_assert_eq(kill(actor->pid, SIGKILL), 0);
 	cr_assert_eq(waitpid(actor->pid, NULL, 0), actor->pid);
-	actor->pidfd = zi_close(actor->pidfd);
 	actor->is_child = false;
 }
 

@@ -214,7 +214,7 @@ static inline void node_start(struct node *node)
 		cr_assert_eq(dev_host_new(NULL, 0, node->thread_count, &node->device), 0);
 	else
 		cr_assert_eq(dev_fake_new(node->seed, &node->device), 0);
-	cr_assert_eq(tier_holders_new(node->loop, &node->holders), 0);
+	cr_assert_eq(tier_holders_new(&node->holders), 0);
 	r = zero_new(
 		&(struct zero_options){
 			.loop = node->loop,
@@ -288,8 +288,8 @@ static inline void node_settle(struct node *node)
 static inline void node_stop(struct node *node)
 {
 	node_settle(node);
-	node->holders = tier_holders_free(node->holders);
 	node->zero = zero_free(node->zero);
+	node->holders = tier_holders_free(node->holders);
 	node->device = dev_free(node->device);
 	node_turn(node);
 	zi_loop_remove(&node->engine_source);

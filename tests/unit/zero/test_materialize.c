@@ -433,45 +433,6 @@ Test(zero_memory, huge_slots_where_they_cost_little)
 	node_deinit(&node);
 }
 
-Test(zero_memory, of_a_process_without_descriptors_left_is_not_handed_out)
-{
-	begin();
-	cr_assert_eq(attach(0, as("", 0, 1)), 0);
-	/* The session's pidfd is void: the process cannot be watched, so it gets nothing. */
-	(void)zi_close(actors[0].rank->pidfd);
-	actors[0].rank->pidfd = -1;
-	cr_assert_eq(model_materialize(actors, 1), -EBADF);
-	cr_assert_not_null(strstr(actors[0].text.chars, "handing memory of job 'train'"));
-	cr_assert_eq(node.cpu.used_bytes, 0);
-	leave_all();
-	node_deinit(&node);
-}
-
-Test(zero_memory, what_a_dead_process_held_is_free_once_it_is_gone)
-{
-	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
-	uint64_t deadline_ns;
-
-	begin();
-	for (uint32_t i = 0; i < 2; i++)
-		actor_fork(&actors[i]);
-	model_begin(&node, actors, 2, &(struct attach_options){ .config = config });
-	for (uint32_t i = 0; i < 2; i++)
-		actor_leave(&actors[i], i == 0);
-	node_settle(&node);
-	cr_assert_gt(node.cpu.used_bytes, 0, "they may still look at it");
-	actor_kill(&actors[0]);
-	actor_kill(&actors[1]);
-	deadline_ns = zi_clock_deadline_ns(TURN_LIMIT_NS);
-	while (tier_holders_count(node.holders)) {
-		node_turn(&node);
-		cr_assert_lt(zi_clock_now_ns(), deadline_ns);
-	}
-	cr_assert_eq(node.cpu.used_bytes, 0);
-	cr_assert_gt(node.nvme.used_bytes, 0, "the job itself stays");
-	node_deinit(&node);
-}
-
 Test(zero_destroy, is_refused_while_others_live_and_then_leaves_nothing)
 {
 	begin();

@@ -88,6 +88,17 @@ static int make_absolute(char *target, const char *directory, struct zi_text *te
 	return 0;
 }
 
+/* A store was made there before. */
+static bool is_store_there(const char *folder)
+{
+	char path[CONFIG_TEXT_BYTES];
+	struct stat status;
+
+	if (join(path, folder, "store", NULL) || stat(path, &status))
+		return false;
+	return S_ISBLK(status.st_mode) || (S_ISREG(status.st_mode) && status.st_size > 0);
+}
+
 static int set_store(struct config *config, const char *folder, uint64_t store_bytes,
                      struct zi_text *text)
 {
@@ -113,7 +124,7 @@ static int set_store(struct config *config, const char *folder, uint64_t store_b
  * config_set_user() - socket, state and store of a plain user
  * @directory: everything in here; NULL: $XDG_RUNTIME_DIR/zinf and $XDG_STATE_HOME/zinf (else
  *   ~/.local/state/zinf)
- * @store_bytes: of a store "disk" beside the state; 0: none
+ * @store_bytes: of a store "disk" beside the state; 0: the store that is there, as it is, if any
  *
  * Makes nothing. Return: 0; -ENOENT no place is named; -ENAMETOOLONG. Context: main thread.
  */
@@ -122,6 +133,7 @@ int config_set_user(struct config *config, const char *directory, uint64_t store
 {
 	char socket_folder[CONFIG_TEXT_BYTES];
 	char state_folder[CONFIG_TEXT_BYTES];
+	const char *store_folder;
 	int r;
 
 	if (directory) {
@@ -137,10 +149,10 @@ int config_set_user(struct config *config, const char *directory, uint64_t store
 		return err_trace(r);
 	(void)zi_copy_name(config->state_dir, sizeof(config->state_dir), state_folder); /* Fits. */
 	config->socket_mode = 0600;
-	if (!store_bytes)
+	store_folder = directory ? socket_folder : state_folder;
+	if (!store_bytes && !is_store_there(store_folder))
 		return 0;
-	return err_trace(
-		set_store(config, directory ? socket_folder : state_folder, store_bytes, text));
+	return err_trace(set_store(config, store_folder, store_bytes, text));
 }
 
 /**

@@ -92,7 +92,6 @@ struct daemon {
 	uint32_t limit_fact_count;
 	char socket_path[CONFIG_TEXT_BYTES]; /* of the configuration, or of the passed socket */
 	bool owns_socket;                    /* its path is ours to unlink */
-	uint32_t progress_percent;           /* told last, of the store that is being written */
 
 	/* Control thread: the end. */
 	int signal_fd;
@@ -138,6 +137,8 @@ int tuning_load(const char *state_dir, const uint8_t uuid[16], struct nvme_tunin
 int tuning_save(const char *state_dir, const uint8_t uuid[16], const struct nvme_tuning *tuning);
 struct nvme_tuning tuning_resolve(const struct config_store *config,
                                   const struct nvme_tuning *measured);
+/* Slower than any disk that a job should have: something disturbed the measurement. */
+bool tuning_is_odd(const struct nvme_tuning *measured);
 void daemon_tune_store(const struct daemon *daemon, const struct config_store *config,
                        struct nvme_store *store);
 /* stores.c: stores, NVMe tiers. */

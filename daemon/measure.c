@@ -104,6 +104,13 @@ static void measure_store(struct daemon *daemon, const struct config_store *conf
 	         zi_format_bytes(store->tuning.read_block_bytes).chars, store->tuning.read_depth,
 	         zi_format_bytes(store->tuning.write_bytes_per_s).chars,
 	         zi_format_bytes(store->tuning.write_block_bytes).chars, store->tuning.write_depth);
+	if (tuning_is_odd(&measure.report.chosen))
+		log_warning(
+			"Store '%s' is oddly slow: %s/s of reads, %s/s of writes. Other programs "
+			"may have used the disk or the CPUs meanwhile; 'zctl bench nvme %s' "
+			"measures it again",
+			store->name, zi_format_bytes(store->tuning.read_bytes_per_s).chars,
+			zi_format_bytes(store->tuning.write_bytes_per_s).chars, store->name);
 }
 
 /**

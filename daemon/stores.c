@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stores that the engine serves, and the NVMe tiers on them. Floor 7, main thread. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/log.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/daemon.h"
+#include "daemon/progress.h"
 #include "daemon/tier/member.h"
 #include "daemon/tier/tier.h"
 #include "nvme/nvme.h"
@@ -38,25 +41,61 @@ static void start_poll(const struct daemon *daemon, const struct config_store *c
 /* A new store is written once in advance, which takes its time: the manager sees that we live. */
 struct store_progress {
 	struct daemon *daemon;
-	const char *name;
+	const struct config_store *config;
+	struct progress steps;
 };
+
+/* The line that a terminal shows while the store is written. @end: "\n" behind the last one. */
+static void show_bar(const struct store_progress *progress, uint64_t total_bytes, const char *end)
+{
+	fprintf(stderr, "\rWriting store '%s': %3u %% of %s%s", progress->config->name,
+	        progress->steps.percent, zi_format_bytes(total_bytes).chars, end);
+	(void)fflush(stderr); /* Nobody may read it. */
+}
+
+/* The first line of the log. A store that becomes larger has only its new part written. */
+static void show_begin(const struct config_store *config, uint64_t total_bytes)
+{
+	if (config->bytes > total_bytes + ZI_STORE_ALIGN_BYTES)
+		log_info("Growing the store at %s by %s", config->path,
+		         zi_format_bytes(total_bytes).chars);
+	else
+		log_info("Making a store of %s at %s", zi_format_bytes(config->bytes).chars,
+		         config->path);
+}
+
+static void show_progress(const struct store_progress *progress, uint32_t news,
+                          uint64_t total_bytes)
+{
+	const struct config_store *config = progress->config;
+
+	if (news & PROGRESS_BEGUN)
+		show_begin(config, total_bytes);
+	if (news & PROGRESS_BAR)
+		show_bar(progress, total_bytes, progress->steps.percent == 100 ? "\n" : "");
+	if (news & PROGRESS_LINE)
+		log_info("Writing store '%s': %u %% of %s", config->name, progress->steps.percent,
+		         zi_format_bytes(total_bytes).chars);
+	if (news & PROGRESS_MANAGER)
+		notify_send(&progress->daemon->notify,
+		            "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=Writing store '%s' for the first "
+		            "time: %u %% of %s",
+		            config->name, progress->steps.percent,
+		            zi_format_bytes(total_bytes).chars);
+}
 
 static int store_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
 {
-	const struct store_progress *progress = arg;
-	struct daemon *daemon = progress->daemon;
-	uint32_t percent =
-		total_bytes ? (uint32_t)((double)done_bytes * 100 / (double)total_bytes) : 100;
+	struct store_progress *progress = arg;
 
-	if (daemon_is_told_to_stop(daemon, 0))
+	if (daemon_is_told_to_stop(progress->daemon, 0)) {
+		if (progress->steps.is_terminal && progress->steps.is_begun)
+			show_bar(progress, total_bytes, "\n");
 		return err_origin(-ECANCELED);
-	if (percent == daemon->progress_percent)
-		return 0;
-	daemon->progress_percent = percent;
-	notify_send(&daemon->notify,
-	            "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=Writing store '%s' for the first time: "
-	            "%u %% of %s",
-	            progress->name, percent, zi_format_bytes(total_bytes).chars);
+	}
+	show_progress(progress,
+	              progress_step(&progress->steps, done_bytes, total_bytes, zi_clock_now_ns()),
+	              total_bytes);
 	return 0;
 }
 
@@ -129,7 +168,9 @@ static int tier_of(struct daemon *daemon, const struct config_store *config, str
 static int open_present(struct daemon *daemon, const struct config_store *config, bool is_known,
                         struct zi_text *text, struct nvme_store **ret_store)
 {
-	struct store_progress progress = { .daemon = daemon, .name = config->name };
+	struct store_progress progress = { .daemon = daemon,
+		                           .config = config,
+		                           .steps.is_terminal = isatty(STDERR_FILENO) };
 	struct nvme_store_options options = {
 		.name = config->name,
 		.path = config->path,
@@ -142,7 +183,6 @@ static int open_present(struct daemon *daemon, const struct config_store *config
 	struct nvme_store *store;
 	int r;
 
-	daemon->progress_percent = UINT32_MAX;
 	r = open_when_free(daemon, &options, text, ret_store);
 	if (r)
 		return err_trace(r);

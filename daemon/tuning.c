@@ -27,6 +27,9 @@
 #define TUNING_DEPTH_DEFAULT 32u
 #define TUNING_BLOCK_DEFAULT (1u << 20)
 
+/* A single hard disk moves as much in sequence; a solid one several times that. */
+#define TUNING_ODD_BYTES_PER_S (100ull << 20)
+
 #define TUNING_DEPTH_MAX 4096u
 #define TUNING_BLOCK_MAX (64u << 20)
 #define TUNING_KEY_COUNT 6u
@@ -195,6 +198,13 @@ struct nvme_tuning tuning_resolve(const struct config_store *config,
 		.read_bytes_per_s = measured->read_bytes_per_s,
 		.write_bytes_per_s = measured->write_bytes_per_s,
 	};
+}
+
+/* See daemon.h. */
+bool tuning_is_odd(const struct nvme_tuning *measured)
+{
+	return measured->read_bytes_per_s < TUNING_ODD_BYTES_PER_S ||
+	       measured->write_bytes_per_s < TUNING_ODD_BYTES_PER_S;
 }
 
 /* Before the engine knows the store. */

@@ -257,6 +257,14 @@ static void make_folder(void)
 	config_init(&config);
 }
 
+static const char *store_path(void)
+{
+	static char path[128];
+
+	(void)snprintf(path, sizeof(path), "%s/d/store", folder);
+	return path;
+}
+
 static void remove_folder(void)
 {
 	static const char *const inner[] = { "/d/state",
@@ -269,6 +277,7 @@ static void remove_folder(void)
 		                             "/home",
 		                             "" };
 
+	(void)unlink(store_path());
 	for (size_t i = 0; i < sizeof(inner) / sizeof(*inner); i++) {
 		char full[128];
 
@@ -298,6 +307,29 @@ Test(user, everything_is_in_the_folder_that_is_named, .init = make_folder, .fini
 	cr_assert_eq(config.stores[0].bytes, 64 << 20);
 	(void)snprintf(expected, sizeof(expected), "%s/d/store", folder);
 	cr_assert_str_eq(config.stores[0].path, expected);
+}
+
+/* A file that has bytes, as a store has that was made there. */
+Test(user, a_store_that_is_there_is_used_as_it_is, .init = make_folder, .fini = remove_folder)
+{
+	char directory[96];
+	FILE *file;
+
+	(void)snprintf(directory, sizeof(directory), "%s/d", folder);
+	cr_assert_eq(mkdir(directory, 0700), 0);
+	cr_assert_eq(config_set_user(&config, directory, 0, &text), 0, "%s", text.chars);
+	cr_assert_eq(config.store_count, 0, "there is none");
+	file = fopen(store_path(), "we");
+	cr_assert_not_null(file);
+	cr_assert_eq(config_set_user(&config, directory, 0, &text), 0, "%s", text.chars);
+	cr_assert_eq(config.store_count, 0, "an empty file is none");
+	cr_assert_gt(fputs("superblock", file), 0);
+	cr_assert_eq(fclose(file), 0);
+	cr_assert_eq(config_set_user(&config, directory, 0, &text), 0, "%s", text.chars);
+	cr_assert_eq(config_check(&config, &text), 0, "%s", text.chars);
+	cr_assert_eq(config.store_count, 1);
+	cr_assert_eq(config.stores[0].bytes, 0, "its size is kept");
+	cr_assert_str_eq(config.stores[0].path, store_path());
 }
 
 Test(user, without_a_folder_it_is_where_xdg_says, .init = make_folder, .fini = remove_folder)

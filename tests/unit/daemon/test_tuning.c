@@ -144,3 +144,15 @@ Test(tuning, configured_figures_win_over_measured_ones)
 	cr_assert_eq(tuning.read_block_bytes, 1 << 20);
 	cr_assert_eq(tuning.write_bytes_per_s, 0);
 }
+
+Test(tuning, figures_that_no_disk_has_are_odd)
+{
+	struct nvme_tuning slow = figures;
+
+	cr_assert_not(tuning_is_odd(&figures));
+	slow.write_bytes_per_s = 17 << 20;
+	cr_assert(tuning_is_odd(&slow));
+	slow = figures;
+	slow.read_bytes_per_s = 17 << 20;
+	cr_assert(tuning_is_odd(&slow));
+}

@@ -219,6 +219,21 @@ Test(gpt, skipped_steps_are_none_to_a_schedule_also_when_it_goes_on)
 	gpt_expect_equal_dumps("skips.dump", "reference.dump");
 }
 
+/* Rank 1 is stopped when a step is committed. Rank 0 waits --timeout for it, and the run ends with
+ * the code that a wrapper starts again; the stopped rank does not outlive it. */
+Test(gpt, a_stopped_rank_is_named_and_the_run_may_be_started_again)
+{
+	gpt_run(0, "zinf-gpt",
+	        "--version; mkfifo steps; $program " TINY "--ranks 2 --job hung --steps 1000000 "
+	        "--timeout 3 --quiet --watch steps 2>errors & parent=$!; exec 3<steps; "
+	        "read step <&3; set -- $(pgrep -P $parent); kill -STOP $2; cat <&3 >/dev/null; "
+	        "wait $parent; echo code $?; kill -0 $2 2>/dev/null && echo alive; cat errors");
+	system_expect_text(words, "code 75\n");
+	system_expect_text(words, "rank 1");
+	cr_expect_null(strstr(words, "alive"), "%s", words);
+	gpt_run(0, "zctl", "jobs hung");
+}
+
 /* zinf-gpt beside the program that gpt_run() starts. */
 #define GPT "$(dirname $program)/zinf-gpt "
 

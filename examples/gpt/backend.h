@@ -97,5 +97,5 @@ static inline int gpt_backend_problem(const struct gpt_backend *backend, int r,
 
 struct gpt_backend *gpt_reference_open(const struct gpt_args *args, const struct gpt_model *model,
                                        struct gpt_problem *problem);
-int gpt_zinf_open(const struct gpt_args *args, const struct gpt_model *model,
-                  struct gpt_problem *problem, struct gpt_backend **ret_backend);
+int gpt_zinf_open(struct gpt_args *args, const struct gpt_model *model, struct gpt_problem *problem,
+                  struct gpt_backend **ret_backend);

@@ -140,7 +140,7 @@ static int train_with(const struct gpt_args *args, struct gpt_board *board, bool
 }
 
 /* Attaches and trains once. @is_rejoin: wait for the other ranks of the broken group to leave. */
-static int train_once(const struct gpt_args *args, struct gpt_board *board, bool is_board_shared,
+static int train_once(struct gpt_args *args, struct gpt_board *board, bool is_board_shared,
                       const struct program *program, bool is_rejoin)
 {
 	uint64_t begin_ns = gpt_now_ns();

@@ -132,6 +132,38 @@ static int generate(struct user *user)
 	return r ? r : gpt_console_flush(user->problem);
 }
 
+/* ---- flags that the job knows ---- */
+
+/**
+ * gpt_use_guess() - flags under which a stored job may have been trained
+ * @given: by the user, or by default
+ * @index: of the guess, from 0
+ * @ret_args: @given, with another type of parameters or another tier of the optimizer's state. What
+ *	was given stays
+ *
+ * Return: false when there are no more guesses, or when the run trains.
+ */
+bool gpt_use_guess(const struct gpt_args *given, uint32_t index, struct gpt_args *ret_args)
+{
+	static const enum zinf_dtype dtypes[] = { ZINF_F32, ZINF_BF16, ZINF_F16 };
+	static const enum zinf_offload offloads[] = { ZINF_OFFLOAD_NVME, ZINF_OFFLOAD_CPU };
+	bool has_type = given->deepspeed || given->is_bf16 || given->is_fp16;
+	bool has_tier = given->deepspeed || gpt_args_is_given(given, "offload-optimizer");
+	uint32_t type_count = has_type ? 1 : sizeof(dtypes) / sizeof(dtypes[0]);
+	uint32_t tier_count = has_tier ? 1 : sizeof(offloads) / sizeof(offloads[0]);
+
+	if (!gpt_is_using(given) || index >= type_count * tier_count)
+		return false;
+	*ret_args = *given;
+	if (!has_type) {
+		ret_args->is_bf16 = dtypes[index % type_count] == ZINF_BF16;
+		ret_args->is_fp16 = dtypes[index % type_count] == ZINF_F16;
+	}
+	if (!has_tier)
+		ret_args->offload_optimizer = offloads[index / type_count];
+	return true;
+}
+
 /* ---- the whole ---- */
 
 static int use(struct user *user)

@@ -3,6 +3,8 @@
  * of it. It attaches forward only: no gradients' memory is taken, and no optimizer state read. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "examples/gpt/train.h"
 
 /* Whether the flags ask for one. */
@@ -10,6 +12,9 @@ static inline _Bool gpt_is_using(const struct gpt_args *args)
 {
 	return args->eval || args->generate_count;
 }
+
+/* What a run that trains nothing need not be told: the stored job knows it. */
+bool gpt_use_guess(const struct gpt_args *given, uint32_t index, struct gpt_args *ret_args);
 
 /* Return: 0; -ENODATA the job has no parameters yet; -EINVAL more ranks than one generate, or the
  * text is too short; -ERANGE; what the backend answered; GPT_CONSOLE_E_CLOSED: nobody reads it. */

@@ -293,6 +293,32 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	return zinf_attach(&options, ret_zinf);
 }
 
+/* Other flags than those of the job. */
+static bool is_mismatch(int r)
+{
+	return r == -EINVAL || r == -EOPNOTSUPP;
+}
+
+/* As the flags say, or, to use what was trained, as the job was trained. Where no guess is right
+ * the sentence of the first refusal stays. */
+static int attach_as_stored(struct gpt_args *args, struct gpt_problem *problem,
+                            struct zinf **ret_zinf)
+{
+	const struct gpt_args given = *args;
+	int r = attach(args, ret_zinf), other = r;
+
+	if (r)
+		(void)gpt_problem_set(problem, r, "%s", zinf_attach_error());
+	for (uint32_t i = 0; is_mismatch(other) && gpt_use_guess(&given, i, args); i++)
+		other = attach(args, ret_zinf);
+	if (other && !is_mismatch(other))
+		return gpt_problem_set(problem, other, "%s", zinf_attach_error());
+	if (!other)
+		return 0;
+	*args = given;
+	return r;
+}
+
 /* Tells the daemon the model, in the order of its table: indices here and there are the same. */
 static int describe(struct zinf *zinf, const struct gpt_args *args, const struct gpt_model *model)
 {
@@ -333,9 +359,10 @@ static int materialize(struct zinf *zinf, bool has_collectives, struct gpt_probl
 	return r ? gpt_problem_set(problem, r, "%s", zinf_error_text(zinf)) : 0;
 }
 
-/* Attaches as one rank and describes the model. Return: 0, or zinf's errno with its sentence. */
-int gpt_zinf_open(const struct gpt_args *args, const struct gpt_model *model,
-                  struct gpt_problem *problem, struct gpt_backend **ret_backend)
+/* Attaches as one rank and describes the model. @args: flags that only the stored job knows are
+ * changed (gpt_use_guess()). Return: 0, or zinf's errno with its sentence. */
+int gpt_zinf_open(struct gpt_args *args, const struct gpt_model *model, struct gpt_problem *problem,
+                  struct gpt_backend **ret_backend)
 {
 	struct zinf_backend *own;
 	struct zinf *zinf = NULL;
@@ -346,10 +373,10 @@ int gpt_zinf_open(const struct gpt_args *args, const struct gpt_model *model,
 	if (!own)
 		return gpt_problem_set(problem, -ENOMEM, "No memory for a backend");
 	own->has_collectives = args->is_launched && args->world_count > 1;
-	r = attach(args, &zinf);
+	r = attach_as_stored(args, problem, &zinf);
 	if (r) {
 		free(own);
-		return gpt_problem_set(problem, r, "%s", zinf_attach_error());
+		return r;
 	}
 	r = describe(zinf, args, model);
 	if (r)

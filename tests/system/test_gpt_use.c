@@ -10,6 +10,7 @@
 #include "tests/system/gpt.h"
 
 #define MODEL "--layers 2 --heads 2 --d-model 16 --seq-len 16 --batch-size 2 --bf16 --staging 4M "
+#define PLAIN "--layers 2 --heads 2 --d-model 16 --seq-len 16 --batch-size 2 --staging 4M "
 #define TRAIN MODEL "--ranks 2 --warmup 1 --lr 1e-3 --min-lr 1e-3 --log-every 1 "
 
 static void start_large(void)
@@ -149,6 +150,39 @@ Test(use, the_loss_is_that_of_training_wherever_parameters_lie)
 	        TRAIN "--job whole --optimizer lion --steps 6 --offload-optimizer cpu "
 	              "--dump whole.dump");
 	gpt_expect_equal_dumps("half.dump", "whole.dump");
+}
+
+/* The type of parameters and the tier of the optimizer's state are the job's. */
+Test(use, flags_that_the_job_knows_need_not_be_repeated)
+{
+	static const char *const flags[] = { "--bf16", "--fp16", "--bf16 --offload-optimizer cpu",
+		                             "--fp16 --offload-optimizer none",
+		                             "--offload-optimizer cpu" };
+	char line[400];
+
+	for (unsigned i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+		(void)snprintf(line, sizeof(line), PLAIN "--steps 2 --quiet --job j%u %s", i,
+		               flags[i]);
+		gpt_run(0, "zinf-gpt", line);
+		(void)snprintf(line, sizeof(line), PLAIN "--job j%u --generate 20 %s", i, flags[i]);
+		gpt_run(0, "zinf-gpt", line);
+		remember();
+		(void)snprintf(line, sizeof(line), PLAIN "--job j%u --generate 20", i);
+		gpt_run(0, "zinf-gpt", line);
+		cr_expect_str_eq(words, former, "%s", flags[i]);
+		(void)snprintf(line, sizeof(line),
+		               PLAIN "--job j%u --eval /usr/share/common-licenses/BSD --ranks 2",
+		               i);
+		gpt_run(0, "zinf-gpt", line);
+	}
+	/* What is given is given, and a model of another shape has its own words. */
+	gpt_run(1, "zinf-gpt", PLAIN "--job j4 --generate 20 --bf16");
+	system_expect_text(words, "param_dtype is bf16, but f32 in the stored job");
+	gpt_run(1, "zinf-gpt", PLAIN "--job j0 --generate 20 --layers 1");
+	system_expect_text(words, "block.1");
+	/* Training says what it trains. */
+	gpt_run(1, "zinf-gpt", PLAIN "--job j0 --steps 3");
+	system_expect_text(words, "param_dtype is f32, but bf16 in the stored job");
 }
 
 /* 5 M elements, 9.6 MiB: beside as many of gradients there is no room. */

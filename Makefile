@@ -119,7 +119,11 @@ ifeq ($(shell uname -m),x86_64)
 $(BUILD)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c -O3
 $(BUILD)/%_avx512.o: CFLAGS += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl \
 	-mprefer-vector-width=512 -O3
+$(BUILD)/examples/gpt/product_bf16_avx512.o: CFLAGS += -mavx512bf16
 endif
+# At -O2 gcc 12 leaves loops of unknown length scalar. Same bits: nothing is contracted or reordered.
+$(patsubst %,$(BUILD)/examples/gpt/%.o,attention embedding gelu layernorm linear loss product units): \
+	CFLAGS += -O3
 
 define module_rule
 $(call archive,$(1)): $(call objects,$(1))

@@ -10,7 +10,7 @@
 static void cut_all(struct gpt_activations *acts, const struct gpt_config *config,
                     struct gpt_cutter *cutter)
 {
-	uint64_t n = acts->row_count, c = config->channel_count, t = config->sequence_count;
+	uint64_t n = acts->row_count, c = config->channel_count;
 
 	acts->lnf = gpt_cut(cutter, n * c);
 	acts->lnf_stats = gpt_cut(cutter, n * 2);
@@ -18,7 +18,6 @@ static void cut_all(struct gpt_activations *acts, const struct gpt_config *confi
 	acts->residual_grad = gpt_cut(cutter, n * c);
 	acts->narrow_grad = gpt_cut(cutter, n * c);
 	acts->wide_grad = gpt_cut(cutter, n * 4 * c);
-	acts->att_grad = gpt_cut(cutter, t * t);
 }
 
 /* @acts: deinit it, also after a failure. @model, @backend: must outlive it. Return: 0; -ENOMEM;

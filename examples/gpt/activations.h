@@ -21,7 +21,6 @@ struct gpt_activations {
 	float *residual_grad;         /* (N, C) */
 	float *narrow_grad;           /* (N, C) */
 	float *wide_grad;             /* (N, 4C), and (N, 3C) for Q, K, V */
-	float *att_grad;              /* (T, T) */
 	float *arena;                 /* all of the above but the blocks' */
 };
 

@@ -33,6 +33,7 @@ struct gpt_args {
 	uint32_t restart_max;
 	double grace_s;         /* between SIGTERM and SIGKILL */
 	uint32_t restart_index; /* which life of the ranks this is; by the parent or launcher */
+	uint32_t thread_count;  /* of each rank; 0: as many as the CPUs give it */
 	bool is_reference;
 	/* training */
 	uint32_t grad_accum_count;

@@ -22,6 +22,8 @@ static const struct gpt_option ranks[] = {
 	           "N       restart up to N times when a rank or the daemon fails (0)"),
 	GPT_NUMBER("grace", GPT_OPTION_F64, grace_s, 0, 86400,
 	           "SECONDS kill ranks that have not ended so long after SIGTERM (30)"),
+	GPT_NUMBER("threads", GPT_OPTION_U32, thread_count, 1, 256,
+	           "N       compute with N threads in each rank (CPUs / ranks)"),
 	GPT_FLAG("reference", is_reference, "        train in this process, without zinf"),
 };
 const struct gpt_option_table gpt_options_ranks = GPT_OPTION_TABLE("Ranks", ranks);

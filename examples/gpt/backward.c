@@ -12,19 +12,19 @@
  * another segment's. */
 static int recompute_below(struct gpt_units *units, struct gpt_checkpoint *blocks, uint32_t layer)
 {
-	const float *params[GPT_UNIT_PARAMS_MAX];
+	struct gpt_unit_params params;
 	int r;
 
 	for (uint32_t l = gpt_checkpoint_head(blocks, layer); l < layer; l++) {
 		struct gpt_block_place place = gpt_checkpoint_place(blocks, l);
 
-		r = gpt_units_open(units, GPT_UNIT_BLOCK_0 + l, params);
+		r = gpt_units_open(units, GPT_UNIT_BLOCK_0 + l, &params);
 		if (r)
 			return r;
 		r = units->backend->ops->prefetch(units->backend, GPT_UNIT_BLOCK_0 + l + 1);
 		if (r)
 			return r;
-		gpt_block_forward(&units->model->config, params, &place);
+		gpt_block_forward(units, &params, &place);
 		r = gpt_units_shut(units, GPT_UNIT_BLOCK_0 + l);
 		if (r)
 			return r;
@@ -45,17 +45,15 @@ static uint32_t next_unit(const struct gpt_checkpoint *blocks, uint32_t layer)
 
 /* Makes it again first, where it has to be, with the unit open once for both. */
 static int compute_block(struct gpt_units *units, struct gpt_activations *acts, uint32_t layer,
-                         const float *const *params, bool is_missing)
+                         const struct gpt_unit_params *params, bool is_missing)
 {
 	struct gpt_block_place place = gpt_checkpoint_place(&acts->blocks, layer);
-	const struct gpt_config *config = &units->model->config;
-	float *grads[GPT_UNIT_PARAMS_MAX];
-	bool keep;
+	struct gpt_unit_grads grads;
 	int r;
 
 	if (is_missing) {
 		place.output = NULL; /* Backward of the block above has been. */
-		gpt_block_forward(config, params, &place);
+		gpt_block_forward(units, params, &place);
 		gpt_checkpoint_made(&acts->blocks, layer);
 	}
 	if (layer) {
@@ -63,17 +61,17 @@ static int compute_block(struct gpt_units *units, struct gpt_activations *acts, 
 		if (r)
 			return r;
 	}
-	r = gpt_units_grads_begin(units, GPT_UNIT_BLOCK_0 + layer, grads, &keep);
+	r = gpt_units_grads_begin(units, GPT_UNIT_BLOCK_0 + layer, &grads);
 	if (r)
 		return r;
-	gpt_block_backward(config, params, grads, keep, &place, acts);
+	gpt_block_backward(units, params, &grads, &place, acts);
 	return gpt_units_grads_end(units, GPT_UNIT_BLOCK_0 + layer);
 }
 
 static int block_backward(struct gpt_units *units, struct gpt_activations *acts, uint32_t layer)
 {
 	bool is_missing = gpt_checkpoint_is_missing(&acts->blocks, layer);
-	const float *params[GPT_UNIT_PARAMS_MAX];
+	struct gpt_unit_params params;
 	uint32_t unit = GPT_UNIT_BLOCK_0 + layer;
 	int r;
 
@@ -81,9 +79,9 @@ static int block_backward(struct gpt_units *units, struct gpt_activations *acts,
 	if (!r && is_missing)
 		r = recompute_below(units, &acts->blocks, layer);
 	if (!r)
-		r = gpt_units_open(units, unit, params);
+		r = gpt_units_open(units, unit, &params);
 	if (!r)
-		r = compute_block(units, acts, layer, params, is_missing);
+		r = compute_block(units, acts, layer, &params, is_missing);
 	if (!r)
 		r = gpt_units_shut(units, unit);
 	return r ? r : gpt_checkpoint_drop(&acts->blocks, layer);
@@ -92,28 +90,32 @@ static int block_backward(struct gpt_units *units, struct gpt_activations *acts,
 static int final_backward(struct gpt_units *units, struct gpt_activations *acts)
 {
 	const struct gpt_config *config = &units->model->config;
-	const float *stream = acts->blocks.stream;
 	uint32_t unit = gpt_model_final_unit(units->model);
-	const float *params[GPT_UNIT_PARAMS_MAX];
-	float *grads[GPT_UNIT_PARAMS_MAX];
-	bool keep;
+	struct gpt_unit_params params;
+	struct gpt_unit_grads grads;
+	struct gpt_layernorm norm;
 	int r;
 
-	r = gpt_units_open(units, unit, params);
+	r = gpt_units_open(units, unit, &params);
 	if (r)
 		return r;
 	r = units->backend->ops->prefetch(units->backend, unit - 1);
 	if (r)
 		return r;
-	r = gpt_units_grads_begin(units, unit, grads, &keep);
+	r = gpt_units_grads_begin(units, unit, &grads);
 	if (r)
 		return r;
 	/* The layer norm adds to the gradient of its input: it begins at zero here. */
 	for (uint64_t i = 0; i < acts->row_count * config->channel_count; i++)
 		acts->residual_grad[i] = 0;
-	gpt_layernorm_backward(acts->row_count, config->channel_count, stream,
-	                       params[GPT_LNF_WEIGHT], acts->lnf_stats, acts->narrow_grad, keep,
-	                       acts->residual_grad, grads[GPT_LNF_WEIGHT], grads[GPT_LNF_BIAS]);
+	norm = (struct gpt_layernorm){ .rows = acts->row_count,
+		                       .channels = config->channel_count,
+		                       .in = acts->blocks.stream,
+		                       .weight = params.at[GPT_LNF_WEIGHT],
+		                       .stats = acts->lnf_stats };
+	gpt_layernorm_backward(units->team, &norm, acts->narrow_grad, grads.keeps_vectors,
+	                       acts->residual_grad, grads.at[GPT_LNF_WEIGHT],
+	                       grads.at[GPT_LNF_BIAS]);
 	r = gpt_units_grads_end(units, unit);
 	if (r)
 		return r;
@@ -131,24 +133,29 @@ int gpt_backward(struct gpt_units *units, struct gpt_activations *acts, const ui
 	const struct gpt_config *config = &units->model->config;
 	uint64_t n = acts->row_count, c = config->channel_count;
 	float scale = (float)(units->loss_scale / ((double)n * (double)units->place.micro_count));
-	const float *params[GPT_UNIT_PARAMS_MAX];
-	float *embed_grads[GPT_UNIT_PARAMS_MAX];
-	bool keep;
+	struct gpt_unit_params params;
+	struct gpt_linear_grads head;
+	struct gpt_unit_grads grads;
+	struct gpt_embedding embedding;
 	int r;
 
 	gpt_loss_backward(n, GPT_VOCAB, targets, scale, acts->logits);
-	r = gpt_units_open(units, GPT_UNIT_EMBED, params);
+	r = gpt_units_open(units, GPT_UNIT_EMBED, &params);
 	if (r)
 		return r;
 	r = units->backend->ops->prefetch(units->backend, gpt_model_final_unit(units->model));
 	if (r)
 		return r;
-	r = gpt_units_grads_begin(units, GPT_UNIT_EMBED, embed_grads, &keep);
+	r = gpt_units_grads_begin(units, GPT_UNIT_EMBED, &grads);
 	if (r)
 		return r;
 	/* (N, V) → (N, C) */
-	gpt_linear_backward(n, c, GPT_VOCAB, acts->lnf, params[GPT_WTE], acts->logits, keep,
-	                    acts->narrow_grad, embed_grads[GPT_WTE], NULL);
+	head = (struct gpt_linear_grads){ .in = acts->narrow_grad,
+		                          .weight = grads.at[GPT_WTE],
+		                          .weight_dtype = grads.matrix_dtype,
+		                          .keeps_weight = grads.keeps_matrices };
+	gpt_linear_backward(units->team, &(struct gpt_linear){ n, c, GPT_VOCAB, params.dtype },
+	                    acts->lnf, params.at[GPT_WTE], acts->logits, &head);
 	r = gpt_units_shut(units, GPT_UNIT_EMBED);
 	if (r)
 		return r;
@@ -163,8 +170,11 @@ int gpt_backward(struct gpt_units *units, struct gpt_activations *acts, const ui
 	}
 
 	/* wte holds the head's share already. */
-	gpt_embedding_backward(config->batch_count, config->sequence_count, config->channel_count,
-	                       inputs, acts->residual_grad, true, keep, embed_grads[GPT_WTE],
-	                       embed_grads[GPT_WPE]);
+	embedding = (struct gpt_embedding){ .batch_count = config->batch_count,
+		                            .sequence_count = config->sequence_count,
+		                            .channel_count = config->channel_count,
+		                            .tokens = inputs };
+	gpt_embedding_backward(&embedding, acts->residual_grad, true, grads.keeps_matrices,
+	                       grads.at[GPT_WTE], grads.at[GPT_WPE]);
 	return gpt_units_grads_end(units, GPT_UNIT_EMBED);
 }

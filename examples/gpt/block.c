@@ -11,13 +11,14 @@ static uint64_t row_count(const struct gpt_config *config)
 	return (uint64_t)config->batch_count * config->sequence_count;
 }
 
-static struct gpt_attention_shape shape_of(const struct gpt_config *config)
+static struct gpt_attention_shape shape_of(const struct gpt_config *config, enum zinf_dtype dtype)
 {
 	return (struct gpt_attention_shape){
 		.batch_count = config->batch_count,
 		.sequence_count = config->sequence_count,
 		.channel_count = config->channel_count,
 		.head_count = config->head_count,
+		.is_bf16 = dtype == ZINF_BF16,
 	};
 }
 
@@ -39,83 +40,131 @@ void gpt_block_cut(const struct gpt_config *config, struct gpt_cutter *cutter,
 	ret_arrays->gelu = gpt_cut(cutter, n * 4 * c);
 }
 
+/* out = in · weightᵀ + bias. @weight: its index; its bias is the next one. */
+static void forward(const struct gpt_units *units, const struct gpt_unit_params *params,
+                    unsigned weight, uint64_t inputs, uint64_t outputs, const float *in,
+                    float *ret_out)
+{
+	const struct gpt_linear linear = { row_count(&units->model->config), inputs, outputs,
+		                           params->dtype };
+
+	gpt_linear_forward(units->team, &linear, in, params->at[weight], params->at[weight + 1],
+	                   ret_out);
+}
+
+static void backward(const struct gpt_units *units, const struct gpt_unit_params *params,
+                     const struct gpt_unit_grads *grads, unsigned weight, uint64_t inputs,
+                     uint64_t outputs, const float *in, const float *dout, float *ret_din)
+{
+	const struct gpt_linear linear = { row_count(&units->model->config), inputs, outputs,
+		                           params->dtype };
+	const struct gpt_linear_grads targets = {
+		.in = ret_din,
+		.weight = grads->at[weight],
+		.bias = grads->at[weight + 1],
+		.weight_dtype = grads->matrix_dtype,
+		.keeps_weight = grads->keeps_matrices,
+		.keeps_bias = grads->keeps_vectors,
+	};
+
+	gpt_linear_backward(units->team, &linear, in, params->at[weight], dout, &targets);
+}
+
+/* @weight: of the layer norm; its bias is the next one. */
+static struct gpt_layernorm norm_of(const struct gpt_units *units,
+                                    const struct gpt_unit_params *params, unsigned weight,
+                                    const float *in, float *stats)
+{
+	const struct gpt_config *config = &units->model->config;
+
+	return (struct gpt_layernorm){ .rows = row_count(config),
+		                       .channels = config->channel_count,
+		                       .in = in,
+		                       .weight = params->at[weight],
+		                       .bias = params->at[weight + 1],
+		                       .stats = stats };
+}
+
 /* The same bits whenever it is made again of the same input and parameters. */
-void gpt_block_forward(const struct gpt_config *config, const float *const *params,
+void gpt_block_forward(const struct gpt_units *units, const struct gpt_unit_params *params,
                        const struct gpt_block_place *place)
 {
-	const struct gpt_attention_shape shape = shape_of(config);
+	const struct gpt_config *config = &units->model->config;
+	const struct gpt_attention_shape shape = shape_of(config, params->dtype);
 	const struct gpt_block_arrays *arrays = &place->arrays;
 	uint64_t n = row_count(config), c = config->channel_count;
+	const struct gpt_layernorm ln1 =
+		norm_of(units, params, GPT_LN1_WEIGHT, place->input, arrays->ln1_stats);
+	const struct gpt_layernorm ln2 =
+		norm_of(units, params, GPT_LN2_WEIGHT, arrays->middle, arrays->ln2_stats);
 
-	gpt_layernorm_forward(n, c, place->input, params[GPT_LN1_WEIGHT], params[GPT_LN1_BIAS],
-	                      arrays->ln1, arrays->ln1_stats);
+	gpt_layernorm_forward(units->team, &ln1, arrays->ln1);
 	/* (N, C) → (N, 3C) */
-	gpt_linear_forward(n, c, 3 * c, arrays->ln1, params[GPT_QKV_WEIGHT], params[GPT_QKV_BIAS],
-	                   arrays->qkv);
-	gpt_attention_forward(&shape, arrays->qkv, arrays->att, arrays->heads);
-	gpt_linear_forward(n, c, c, arrays->heads, params[GPT_ATT_WEIGHT], params[GPT_ATT_BIAS],
-	                   arrays->middle);
-	gpt_add(n * c, place->input, arrays->middle, arrays->middle);
+	forward(units, params, GPT_QKV_WEIGHT, c, 3 * c, arrays->ln1, arrays->qkv);
+	gpt_attention_forward(units->team, &shape, arrays->qkv, arrays->att, arrays->heads);
+	forward(units, params, GPT_ATT_WEIGHT, c, c, arrays->heads, arrays->middle);
+	gpt_add(units->team, n * c, place->input, arrays->middle, arrays->middle);
 
-	gpt_layernorm_forward(n, c, arrays->middle, params[GPT_LN2_WEIGHT], params[GPT_LN2_BIAS],
-	                      arrays->ln2, arrays->ln2_stats);
+	gpt_layernorm_forward(units->team, &ln2, arrays->ln2);
 	/* (N, C) → (N, 4C) → (N, C) */
-	gpt_linear_forward(n, c, 4 * c, arrays->ln2, params[GPT_FC_WEIGHT], params[GPT_FC_BIAS],
-	                   arrays->fc);
-	gpt_gelu_forward(n * 4 * c, arrays->fc, arrays->gelu);
+	forward(units, params, GPT_FC_WEIGHT, c, 4 * c, arrays->ln2, arrays->fc);
+	gpt_gelu_forward(units->team, n * 4 * c, arrays->fc, arrays->gelu);
 	if (!place->output)
 		return;
-	gpt_linear_forward(n, 4 * c, c, arrays->gelu, params[GPT_MLP_WEIGHT], params[GPT_MLP_BIAS],
-	                   place->output);
-	gpt_add(n * c, arrays->middle, place->output, place->output);
+	forward(units, params, GPT_MLP_WEIGHT, 4 * c, c, arrays->gelu, place->output);
+	gpt_add(units->team, n * c, arrays->middle, place->output, place->output);
 }
 
 /* The MLP half: residual_grad (N, C) is the gradient of the block's output on entry, of
  * arrays->middle on return. */
-static void mlp_backward(uint64_t n, uint64_t c, const float *const *params, float *const *grads,
-                         bool keep, const struct gpt_block_arrays *arrays,
+static void mlp_backward(const struct gpt_units *units, const struct gpt_unit_params *params,
+                         const struct gpt_unit_grads *grads, const struct gpt_block_arrays *arrays,
                          struct gpt_activations *acts)
 {
+	uint64_t n = acts->row_count, c = units->model->config.channel_count;
+	const struct gpt_layernorm ln2 =
+		norm_of(units, params, GPT_LN2_WEIGHT, arrays->middle, arrays->ln2_stats);
+
 	/* (N, C) → (N, 4C) */
-	gpt_linear_backward(n, 4 * c, c, arrays->gelu, params[GPT_MLP_WEIGHT], acts->residual_grad,
-	                    keep, acts->wide_grad, grads[GPT_MLP_WEIGHT], grads[GPT_MLP_BIAS]);
-	gpt_gelu_backward(n * 4 * c, arrays->fc, acts->wide_grad, acts->wide_grad);
+	backward(units, params, grads, GPT_MLP_WEIGHT, 4 * c, c, arrays->gelu, acts->residual_grad,
+	         acts->wide_grad);
+	gpt_gelu_backward(units->team, n * 4 * c, arrays->fc, acts->wide_grad, acts->wide_grad);
 	/* (N, 4C) → (N, C) */
-	gpt_linear_backward(n, c, 4 * c, arrays->ln2, params[GPT_FC_WEIGHT], acts->wide_grad, keep,
-	                    acts->narrow_grad, grads[GPT_FC_WEIGHT], grads[GPT_FC_BIAS]);
-	gpt_layernorm_backward(n, c, arrays->middle, params[GPT_LN2_WEIGHT], arrays->ln2_stats,
-	                       acts->narrow_grad, keep, acts->residual_grad, grads[GPT_LN2_WEIGHT],
-	                       grads[GPT_LN2_BIAS]);
+	backward(units, params, grads, GPT_FC_WEIGHT, c, 4 * c, arrays->ln2, acts->wide_grad,
+	         acts->narrow_grad);
+	gpt_layernorm_backward(units->team, &ln2, acts->narrow_grad, grads->keeps_vectors,
+	                       acts->residual_grad, grads->at[GPT_LN2_WEIGHT],
+	                       grads->at[GPT_LN2_BIAS]);
 }
 
 /* The attention half: from the gradient of arrays->middle to that of the block's input (N, C). */
-static void attention_backward(const struct gpt_config *config, uint64_t n,
-                               const float *const *params, float *const *grads, bool keep,
-                               const float *input, const struct gpt_block_arrays *arrays,
-                               struct gpt_activations *acts)
+static void attention_backward(const struct gpt_units *units, const struct gpt_unit_params *params,
+                               const struct gpt_unit_grads *grads, const float *input,
+                               const struct gpt_block_arrays *arrays, struct gpt_activations *acts)
 {
-	const struct gpt_attention_shape shape = shape_of(config);
+	const struct gpt_config *config = &units->model->config;
+	const struct gpt_attention_shape shape = shape_of(config, params->dtype);
 	uint64_t c = config->channel_count;
+	const struct gpt_layernorm ln1 =
+		norm_of(units, params, GPT_LN1_WEIGHT, input, arrays->ln1_stats);
 
-	gpt_linear_backward(n, c, c, arrays->heads, params[GPT_ATT_WEIGHT], acts->residual_grad,
-	                    keep, acts->narrow_grad, grads[GPT_ATT_WEIGHT], grads[GPT_ATT_BIAS]);
-	gpt_attention_backward(&shape, arrays->qkv, arrays->att, acts->narrow_grad, acts->att_grad,
+	backward(units, params, grads, GPT_ATT_WEIGHT, c, c, arrays->heads, acts->residual_grad,
+	         acts->narrow_grad);
+	gpt_attention_backward(units->team, &shape, arrays->qkv, arrays->att, acts->narrow_grad,
 	                       acts->wide_grad);
 	/* (N, 3C) → (N, C) */
-	gpt_linear_backward(n, c, 3 * c, arrays->ln1, params[GPT_QKV_WEIGHT], acts->wide_grad, keep,
-	                    acts->narrow_grad, grads[GPT_QKV_WEIGHT], grads[GPT_QKV_BIAS]);
-	gpt_layernorm_backward(n, c, input, params[GPT_LN1_WEIGHT], arrays->ln1_stats,
-	                       acts->narrow_grad, keep, acts->residual_grad, grads[GPT_LN1_WEIGHT],
-	                       grads[GPT_LN1_BIAS]);
+	backward(units, params, grads, GPT_QKV_WEIGHT, c, 3 * c, arrays->ln1, acts->wide_grad,
+	         acts->narrow_grad);
+	gpt_layernorm_backward(units->team, &ln1, acts->narrow_grad, grads->keeps_vectors,
+	                       acts->residual_grad, grads->at[GPT_LN1_WEIGHT],
+	                       grads->at[GPT_LN1_BIAS]);
 }
 
 /* acts->residual_grad: from the gradient of the output to that of the input, in place. */
-void gpt_block_backward(const struct gpt_config *config, const float *const *params,
-                        float *const *grads, bool keep, const struct gpt_block_place *place,
+void gpt_block_backward(const struct gpt_units *units, const struct gpt_unit_params *params,
+                        const struct gpt_unit_grads *grads, const struct gpt_block_place *place,
                         struct gpt_activations *acts)
 {
-	mlp_backward(acts->row_count, config->channel_count, params, grads, keep, &place->arrays,
-	             acts);
-	attention_backward(config, acts->row_count, params, grads, keep, place->input,
-	                   &place->arrays, acts);
+	mlp_backward(units, params, grads, &place->arrays, acts);
+	attention_backward(units, params, grads, place->input, &place->arrays, acts);
 }

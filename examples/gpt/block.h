@@ -8,6 +8,7 @@
 
 #include "examples/gpt/cutter.h"
 #include "examples/gpt/model.h"
+#include "examples/gpt/units.h"
 
 struct gpt_activations;
 
@@ -34,8 +35,8 @@ struct gpt_block_place {
 
 void gpt_block_cut(const struct gpt_config *config, struct gpt_cutter *cutter,
                    struct gpt_block_arrays *ret_arrays);
-void gpt_block_forward(const struct gpt_config *config, const float *const *params,
+void gpt_block_forward(const struct gpt_units *units, const struct gpt_unit_params *params,
                        const struct gpt_block_place *place);
-void gpt_block_backward(const struct gpt_config *config, const float *const *params,
-                        float *const *grads, bool keep, const struct gpt_block_place *place,
+void gpt_block_backward(const struct gpt_units *units, const struct gpt_unit_params *params,
+                        const struct gpt_unit_grads *grads, const struct gpt_block_place *place,
                         struct gpt_activations *acts);

@@ -8,7 +8,7 @@
 
 /* Opens a unit and asks for the one that comes after it. */
 static int open_and_prefetch(struct gpt_units *units, uint32_t unit, uint32_t next,
-                             const float *ret_params[static GPT_UNIT_PARAMS_MAX])
+                             struct gpt_unit_params *ret_params)
 {
 	int r;
 
@@ -21,7 +21,7 @@ static int open_and_prefetch(struct gpt_units *units, uint32_t unit, uint32_t ne
 static int blocks_forward(struct gpt_units *units, struct gpt_checkpoint *blocks)
 {
 	const struct gpt_config *config = &units->model->config;
-	const float *params[GPT_UNIT_PARAMS_MAX];
+	struct gpt_unit_params params;
 	int r;
 
 	for (uint32_t layer = 0; layer < config->layer_count; layer++) {
@@ -31,11 +31,11 @@ static int blocks_forward(struct gpt_units *units, struct gpt_checkpoint *blocks
 		r = gpt_checkpoint_enter(blocks, layer);
 		if (r)
 			return r;
-		r = open_and_prefetch(units, unit, unit + 1, params);
+		r = open_and_prefetch(units, unit, unit + 1, &params);
 		if (r)
 			return r;
 		place = gpt_checkpoint_place(blocks, layer);
-		gpt_block_forward(config, params, &place);
+		gpt_block_forward(units, &params, &place);
 		r = gpt_units_shut(units, unit);
 		if (r)
 			return r;
@@ -50,18 +50,22 @@ static int embed(struct gpt_units *units, struct gpt_checkpoint *blocks, const u
                  bool is_kept)
 {
 	const struct gpt_config *config = &units->model->config;
-	const float *params[GPT_UNIT_PARAMS_MAX];
+	struct gpt_unit_params params;
+	struct gpt_embedding embedding;
 	float *stream;
 	int r;
 
 	r = gpt_checkpoint_begin(blocks, is_kept, &stream);
 	if (r)
 		return r;
-	r = open_and_prefetch(units, GPT_UNIT_EMBED, GPT_UNIT_BLOCK_0, params);
+	r = open_and_prefetch(units, GPT_UNIT_EMBED, GPT_UNIT_BLOCK_0, &params);
 	if (r)
 		return r;
-	gpt_embedding_forward(config->batch_count, config->sequence_count, config->channel_count,
-	                      inputs, params[GPT_WTE], params[GPT_WPE], stream);
+	embedding = (struct gpt_embedding){ config->batch_count,   config->sequence_count,
+		                            config->channel_count, inputs,
+		                            params.at[GPT_WTE],    params.at[GPT_WPE],
+		                            params.dtype };
+	gpt_embedding_forward(&embedding, stream);
 	return gpt_units_shut(units, GPT_UNIT_EMBED);
 }
 
@@ -73,9 +77,11 @@ int gpt_logits(struct gpt_units *units, struct gpt_activations *acts, const uint
                bool is_kept)
 {
 	const struct gpt_config *config = &units->model->config;
-	const float *params[GPT_UNIT_PARAMS_MAX];
+	struct gpt_unit_params params;
 	uint64_t n = acts->row_count, c = config->channel_count;
 	uint32_t final = gpt_model_final_unit(units->model);
+	struct gpt_layernorm norm;
+	struct gpt_linear linear;
 	int r;
 
 	r = embed(units, &acts->blocks, inputs, is_kept);
@@ -86,20 +92,26 @@ int gpt_logits(struct gpt_units *units, struct gpt_activations *acts, const uint
 	if (r)
 		return r;
 
-	r = open_and_prefetch(units, final, GPT_UNIT_EMBED, params);
+	r = open_and_prefetch(units, final, GPT_UNIT_EMBED, &params);
 	if (r)
 		return r;
-	gpt_layernorm_forward(n, c, acts->blocks.stream, params[GPT_LNF_WEIGHT],
-	                      params[GPT_LNF_BIAS], acts->lnf, acts->lnf_stats);
+	norm = (struct gpt_layernorm){ n,
+		                       c,
+		                       acts->blocks.stream,
+		                       params.at[GPT_LNF_WEIGHT],
+		                       params.at[GPT_LNF_BIAS],
+		                       acts->lnf_stats };
+	gpt_layernorm_forward(units->team, &norm, acts->lnf);
 	r = gpt_units_shut(units, final);
 	if (r)
 		return r;
 
 	/* The head is wte again: (N, C) · (V, C)ᵀ. */
-	r = gpt_units_open(units, GPT_UNIT_EMBED, params);
+	r = gpt_units_open(units, GPT_UNIT_EMBED, &params);
 	if (r)
 		return r;
-	gpt_linear_forward(n, c, GPT_VOCAB, acts->lnf, params[GPT_WTE], NULL, acts->logits);
+	linear = (struct gpt_linear){ n, c, GPT_VOCAB, params.dtype };
+	gpt_linear_forward(units->team, &linear, acts->lnf, params.at[GPT_WTE], NULL, acts->logits);
 	return gpt_units_shut(units, GPT_UNIT_EMBED);
 }
 

@@ -37,8 +37,8 @@ struct program {
 
 /*
  * OpenBLAS reads its environment when it is loaded, so what it must know is set for a second start
- * of this program. One thread: the ranks are the parallelism, and sums must not depend on how many
- * threads share them. Core type: OpenBLAS 0.3.21 takes the AVX2 kernels on CPUs newer than itself;
+ * of this program. One thread: the rank's team calls OpenBLAS for each part of a product (team.h).
+ * Core type: OpenBLAS 0.3.21 takes the AVX2 kernels on CPUs newer than itself;
  * with AVX-512 the SkylakeX ones are twice as fast. Whoever set the variable keeps it.
  */
 static void start_with_blas_environment(char **argv)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Units as f32 arrays: opening, shutting, gradients. */
+/* Units as matrices and f32 vectors: opening, shutting, gradients. */
 #include "examples/gpt/units.h"
 
 #include <assert.h>
@@ -9,6 +9,8 @@
 #include "examples/gpt/args.h"
 #include "examples/gpt/clock.h"
 #include "examples/gpt/f16.h"
+#include "examples/gpt/number.h"
+#include "examples/gpt/product.h"
 #include "examples/gpt/vector.h"
 
 /* target: (count,) f32. source: (count,) bf16 or f16. */
@@ -35,15 +37,74 @@ GPT_CLONES static void add_into(uint64_t count, const float *source, enum zinf_d
 		target[i] = gpt_half_round(gpt_half_widen(target[i], dtype) + source[i], dtype);
 }
 
-/* Elements of the largest unit but the embeddings. */
-static uint64_t largest_other(const struct gpt_model *model)
+static bool is_vector(const struct gpt_param *param)
 {
-	uint64_t count = 0;
+	return param->dim_count == 1;
+}
 
-	for (uint32_t u = GPT_UNIT_BLOCK_0; u < model->unit_count; u++)
-		if (model->units[u].element_count > count)
-			count = model->units[u].element_count;
-	return count;
+static uint64_t larger(uint64_t x, uint64_t y)
+{
+	return x > y ? x : y;
+}
+
+/* Elements of the most that a unit has of vectors. */
+static uint64_t most_of_vectors(const struct gpt_model *model)
+{
+	uint64_t most = 0;
+
+	for (uint32_t u = 0; u < model->unit_count; u++) {
+		const struct gpt_unit *unit = &model->units[u];
+		uint64_t count = 0;
+
+		for (uint32_t i = 0; i < unit->param_count; i++) {
+			const struct gpt_param *param = &model->params[unit->param_index + i];
+
+			count += is_vector(param) ? param->element_count : 0;
+		}
+		most = larger(most, count);
+	}
+	return most;
+}
+
+/* As many threads as the CPUs give each rank of this node. A launcher knows how many those are. */
+static uint32_t thread_count(const struct gpt_args *args)
+{
+	static const char *const names[] = { "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+		                             "SLURM_NTASKS_PER_NODE" };
+	uint64_t rank_count = args->world_count;
+
+	if (args->thread_count)
+		return args->thread_count;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		const char *text = getenv(names[i]);
+		uint64_t count = 0;
+
+		if (args->is_launched && text && !gpt_parse_u64(text, &count) && count > 0 &&
+		    count <= args->world_count) {
+			rank_count = count;
+			break;
+		}
+	}
+	return gpt_team_default_threads((uint32_t)rank_count);
+}
+
+/* The most that products and attention take, forward and backward. */
+static struct gpt_team *team_of(const struct gpt_args *args, const struct gpt_config *config)
+{
+	uint64_t rows = (uint64_t)config->batch_count * config->sequence_count;
+	uint64_t tokens = config->sequence_count, channels = config->channel_count;
+	uint64_t wide = larger(4 * channels, GPT_VOCAB);
+	const struct gpt_product_bounds forward = { rows, wide, wide, tokens,
+		                                    channels / config->head_count };
+	/* The left factor of a weight's gradient is that of the outputs. */
+	const struct gpt_product_bounds backward = { wide, wide, rows, 1, 1 };
+	uint64_t square = (tokens * tokens + GPT_LANES) * sizeof(float);
+
+	return gpt_team_new(
+		thread_count(args),
+		larger(gpt_product_shared_bytes(&forward), gpt_product_shared_bytes(&backward)),
+		larger(gpt_product_scratch_bytes(&forward), gpt_product_scratch_bytes(&backward)) +
+			square);
 }
 
 /* @units: deinit it, also after a failure. Return: 0, -ENOMEM. */
@@ -51,8 +112,7 @@ int gpt_units_init(struct gpt_units *units, const struct gpt_args *args,
                    const struct gpt_model *model, struct gpt_backend *backend)
 {
 	uint64_t embed_count = model->units[GPT_UNIT_EMBED].element_count;
-	uint64_t other_count = largest_other(model);
-	uint64_t most = embed_count > other_count ? embed_count : other_count;
+	uint64_t vector_count = most_of_vectors(model);
 
 	*units = (struct gpt_units){
 		.model = model,
@@ -63,14 +123,17 @@ int gpt_units_init(struct gpt_units *units, const struct gpt_args *args,
 		.is_sharded = args->grad_reduction == ZINF_REDUCE_PER_MICRO_BATCH,
 		.has_no_sync = args->has_no_sync && backend->ops->no_sync,
 	};
+	units->team = team_of(args, &model->config);
+	if (!units->team)
+		return -ENOMEM;
 	if (units->param_dtype != ZINF_F32) {
-		units->widened = calloc(most, sizeof(float));
+		units->widened = calloc(vector_count, sizeof(float));
 		if (!units->widened)
 			return -ENOMEM;
 	}
 	if (units->grad_dtype != ZINF_F32) {
 		units->embed_grads = calloc(embed_count, sizeof(float));
-		units->other_grads = calloc(other_count, sizeof(float));
+		units->other_grads = calloc(vector_count, sizeof(float));
 		if (!units->embed_grads || !units->other_grads)
 			return -ENOMEM;
 	}
@@ -80,6 +143,7 @@ int gpt_units_init(struct gpt_units *units, const struct gpt_args *args,
 /* Twice is fine. */
 void gpt_units_deinit(struct gpt_units *units)
 {
+	(void)gpt_team_free(units->team);
 	free(units->widened);
 	free(units->embed_grads);
 	free(units->other_grads);
@@ -88,14 +152,14 @@ void gpt_units_deinit(struct gpt_units *units)
 
 /*
  * Waits until a unit is there and says where its parameters lie. With 16 bits one unit is open at a
- * time: there is one scratch.
- * @ret_params: by index in the unit; valid until gpt_units_shut().
+ * time: there is one scratch for vectors.
+ * @ret_params: valid until gpt_units_shut().
  */
-int gpt_units_open(struct gpt_units *units, uint32_t unit,
-                   const float *ret_params[static GPT_UNIT_PARAMS_MAX])
+int gpt_units_open(struct gpt_units *units, uint32_t unit, struct gpt_unit_params *ret_params)
 {
 	const struct gpt_unit *u = &units->model->units[unit];
 	uint64_t begin_ns = gpt_now_ns();
+	float *widened = units->widened;
 	int r;
 
 	assert(unit < units->model->unit_count);
@@ -103,17 +167,18 @@ int gpt_units_open(struct gpt_units *units, uint32_t unit,
 	if (r)
 		return r;
 	units->wait_ns += gpt_now_ns() - begin_ns;
+	ret_params->dtype = units->param_dtype;
 	for (uint32_t i = 0; i < u->param_count; i++) {
 		const struct gpt_param *param = &units->model->params[u->param_index + i];
 		const void *data = units->backend->ops->param(units->backend, u->param_index + i);
 
 		assert(data);
-		ret_params[i] = data;
-		if (units->param_dtype == ZINF_F32)
+		ret_params->at[i] = data;
+		if (units->param_dtype == ZINF_F32 || !is_vector(param))
 			continue;
-		ret_params[i] = units->widened + param->element_index;
-		widen(param->element_count, data, units->param_dtype,
-		      units->widened + param->element_index);
+		widen(param->element_count, data, units->param_dtype, widened);
+		ret_params->at[i] = widened;
+		widened += param->element_count;
 	}
 	return 0;
 }
@@ -124,22 +189,31 @@ int gpt_units_shut(struct gpt_units *units, uint32_t unit)
 	return units->backend->ops->reshard(units->backend, unit);
 }
 
-static float *scratch_of(const struct gpt_units *units, uint32_t unit)
+/* Of 16 bits: the scratch in which a gradient is computed. NULL: the backend's buffer itself.
+ * @at: the next vector in the scratch of vectors, moved on. */
+static float *scratch_of(const struct gpt_units *units, uint32_t unit,
+                         const struct gpt_param *param, float **at)
 {
-	return unit == GPT_UNIT_EMBED ? units->embed_grads : units->other_grads;
+	float *scratch = *at;
+
+	if (units->grad_dtype == ZINF_F32)
+		return NULL;
+	if (unit == GPT_UNIT_EMBED)
+		return units->embed_grads + param->element_index;
+	if (!is_vector(param))
+		return NULL;
+	*at += param->element_count;
+	return scratch;
 }
 
-/*
- * Says where the gradients of a unit's parameters are to be computed.
- * @ret_keep: true: add to what is there (a later micro-batch in f32, reduced per step); false:
- * replace it.
- */
-int gpt_units_grads_begin(struct gpt_units *units, uint32_t unit,
-                          float *ret_grads[static GPT_UNIT_PARAMS_MAX], bool *ret_keep)
+/* Says where the gradients of a unit's parameters are to be computed. */
+int gpt_units_grads_begin(struct gpt_units *units, uint32_t unit, struct gpt_unit_grads *ret_grads)
 {
 	const struct gpt_unit *u = &units->model->units[unit];
 	const struct gpt_units_place *place = &units->place;
 	bool is_later = place->micro_index > 0 && !units->is_sharded;
+	bool is_direct = units->grad_dtype == ZINF_F32 || unit != GPT_UNIT_EMBED;
+	float *next = units->other_grads;
 	uint64_t begin_ns = gpt_now_ns();
 	int r;
 
@@ -151,21 +225,24 @@ int gpt_units_grads_begin(struct gpt_units *units, uint32_t unit,
 			return r;
 	}
 	units->wait_ns += gpt_now_ns() - begin_ns;
+	*ret_grads = (struct gpt_unit_grads){
+		.matrix_dtype = is_direct ? units->grad_dtype : ZINF_F32,
+		.keeps_matrices = is_later && is_direct,
+		.keeps_vectors = is_later && units->grad_dtype == ZINF_F32,
+	};
 	for (uint32_t i = 0; i < u->param_count; i++) {
 		const struct gpt_param *param = &units->model->params[u->param_index + i];
+		void *scratch = scratch_of(units, unit, param, &next);
 
-		if (units->grad_dtype != ZINF_F32)
-			ret_grads[i] = scratch_of(units, unit) + param->element_index;
-		else
-			ret_grads[i] = units->backend->ops->grad(units->backend, place->lane,
-			                                         u->param_index + i);
-		assert(ret_grads[i]);
+		ret_grads->at[i] = scratch ? scratch
+		                           : units->backend->ops->grad(units->backend, place->lane,
+		                                                       u->param_index + i);
+		assert(ret_grads->at[i]);
 	}
-	*ret_keep = is_later && units->grad_dtype == ZINF_F32;
 	return 0;
 }
 
-/* The gradients of a unit are computed: into the buffer with them, and to the reduction when
+/* The gradients of a unit are computed: from the scratch into the buffer, and to the reduction when
  * due. */
 int gpt_units_grads_end(struct gpt_units *units, uint32_t unit)
 {
@@ -173,13 +250,16 @@ int gpt_units_grads_end(struct gpt_units *units, uint32_t unit)
 	const struct gpt_units_place *place = &units->place;
 	bool is_later = place->micro_index > 0 && !units->is_sharded;
 	bool is_last = place->micro_index + 1 == place->micro_count;
+	float *next = units->other_grads;
 
-	for (uint32_t i = 0; units->grad_dtype != ZINF_F32 && i < u->param_count; i++) {
+	for (uint32_t i = 0; i < u->param_count; i++) {
 		const struct gpt_param *param = &units->model->params[u->param_index + i];
-		const float *source = scratch_of(units, unit) + param->element_index;
-		uint16_t *target =
-			units->backend->ops->grad(units->backend, place->lane, u->param_index + i);
+		const float *source = scratch_of(units, unit, param, &next);
+		uint16_t *target;
 
+		if (!source)
+			continue;
+		target = units->backend->ops->grad(units->backend, place->lane, u->param_index + i);
 		if (is_later)
 			add_into(param->element_count, source, units->grad_dtype, target);
 		else

@@ -21,6 +21,8 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wundef 
 CFLAGS_BASE := -std=gnu17 -D_GNU_SOURCE -I. -Iinclude -DZINF_VERSION='"$(VERSION)"' $(WARN) \
 	-fno-common -fvisibility=hidden -fPIC -pthread -ffp-contract=off -fno-math-errno -g
 LDFLAGS_BASE := -pthread
+# Test programs say where they are, not what lies in each variable: a third of the size.
+DEBUG_TESTS := -g1
 
 # The few files of C++ (daemon/worker/net/gloo*.cc).
 CXX_WARN := $(filter-out -Wstrict-prototypes -Wmissing-prototypes -Wconversion -Wno-sign-conversion,$(WARN))
@@ -42,13 +44,22 @@ ifeq ($(VARIANT),$(filter $(VARIANT),clang tsan fuzz))
 CC = clang
 CXX = clang++
 endif
+# What makes a build faster where it is installed: ccache for the compilers, mold or lld as linker.
+# `make CACHE= LINKER=` does without.
+CACHE ?= $(shell command -v ccache)
+ifneq ($(VARIANT),$(filter $(VARIANT),tsan fuzz))
+LINKER ?= $(addprefix -fuse-ld=,$(firstword $(if $(shell command -v mold),mold) $(if $(shell command -v ld.lld),lld)))
+endif
+CACHE := $(CACHE)
+LINKER := $(LINKER)
+
 ifdef WERROR
 CFLAGS_BASE += -Werror
 CXXFLAGS_BASE += -Werror
 endif
 CFLAGS ?=
 ALL_CFLAGS = $(CFLAGS_BASE) $(OPT_$(VARIANT)) $(CFLAGS)
-ALL_LDFLAGS = $(LDFLAGS_BASE) $(filter -fsanitize%,$(OPT_$(VARIANT))) $(LDFLAGS)
+ALL_LDFLAGS = $(LDFLAGS_BASE) $(LINKER) $(filter -fsanitize%,$(OPT_$(VARIANT))) $(LDFLAGS)
 
 ifneq ($(V),1)
 Q := @
@@ -111,7 +122,7 @@ help: ## this list
 $(BUILD)/%.o: %.c Makefile
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CACHE) $(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 # Instruction sets are chosen per file and dispatched at run time (kernels/isa.c); other machines run
 # the reference, and these files are empty there.
@@ -161,7 +172,7 @@ NET_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/*
 $(GLOO_OBJECTS): $(BUILD)/%.o: %.cc Makefile
 	$(call say,CXX,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CXX) $(CXXFLAGS_BASE) -idirafter daemon/worker/net $(OPT_$(VARIANT)) -MMD -MP -c -o $@ $<
+	$(Q)$(CACHE) $(CXX) $(CXXFLAGS_BASE) -idirafter daemon/worker/net $(OPT_$(VARIANT)) -MMD -MP -c -o $@ $<
 NET_A := $(foreach folder,daemon/worker common/wire kernels common/base,$(call archive,$(folder)))
 $(NET): $(NET_OBJECTS) $(NET_A)
 	$(call say,LD,$@)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Tests. Each tests/unit/<module>/test_<x>.c is one Criterion program; tests/stress/*.c are plain
-# mains (a Criterion binary does not start under TSan); tests/system/*.c drive a real zinfd.
+# Tests. The tests/unit/<module>/test_<x>.c of a folder are one Criterion program, run suite by suite
+# (tools/run_tests); so are tests/system/*.c, which drive a real zinfd. tests/stress/*.c are plain
+# mains (a Criterion binary does not start under TSan).
 
 TEST_UNIT := $(sort $(wildcard tests/unit/*/test_*.c tests/kernels/test_*.c))
 TEST_SYSTEM := $(sort $(wildcard tests/system/test_*.c))
@@ -19,22 +20,41 @@ $(FAKE_A): $(patsubst %.c,$(BUILD)/%.o,$(FAKE_SRC))
 # leaks are looked for in tests, not in what runs them.
 GUARD := $(BUILD)/tests/guard/guard.o $(BUILD)/tests/guard/leaks.o
 
+# A folder of tests is one program: build/<variant>/tests/unit/zero/run. Each of its files can also
+# be made a program of its own, for whoever works on it: make build/release/tests/unit/zero/test_step.
 test_bin = $(patsubst %.c,$(BUILD)/%,$(1))
-UNIT_BIN := $(call test_bin,$(TEST_UNIT))
-SYSTEM_BIN := $(call test_bin,$(TEST_SYSTEM))
+UNIT_FOLDERS := $(patsubst %/,%,$(sort $(dir $(TEST_UNIT))))
+UNIT_FILE_BIN := $(call test_bin,$(TEST_UNIT))
+SYSTEM_FILE_BIN := $(call test_bin,$(TEST_SYSTEM))
+# These double functions that the others of their folder take as they are.
+UNIT_ALONE := $(patsubst %,$(BUILD)/tests/unit/worker/test_%,mail blame gloo links talk talk_foe talk_link)
+# Nodes without networks: the workers of all of them are doubles.
+UNIT_NODES_RUN := $(BUILD)/tests/unit/zero/run_nodes
+UNIT_NODES := $(filter $(patsubst %,$(BUILD)/tests/unit/zero/test_%,across% shards%),$(UNIT_FILE_BIN))
+UNIT_RUN := $(patsubst %,$(BUILD)/%/run,$(UNIT_FOLDERS)) $(UNIT_NODES_RUN)
+UNIT_BIN := $(UNIT_RUN) $(UNIT_ALONE)
+SYSTEM_BIN := $(BUILD)/tests/system/run
 STRESS_BIN := $(call test_bin,$(TEST_STRESS))
 POWER_BIN := $(BUILD)/tests/power/power
+# All programs of the folder $(1).
+folder_programs = $(filter $(BUILD)/tests/$(1)/%,$(UNIT_RUN) $(UNIT_FILE_BIN))
 
 # Criterion's macros declare what -Wmissing-prototypes and -Wshadow dislike.
-$(BUILD)/tests/%.o: CFLAGS += -Wno-missing-prototypes -Wno-conversion -Wno-shadow -Wno-undef
+$(BUILD)/tests/%.o: CFLAGS += $(DEBUG_TESTS) -Wno-missing-prototypes -Wno-conversion -Wno-shadow -Wno-undef
 
-$(UNIT_BIN): $(BUILD)/%: $(BUILD)/%.o $(GUARD) $(FAKE_A) $(HARNESS_A) $(DAEMON_A) $(call archive,libclient)
+$(UNIT_NODES_RUN): $(addsuffix .o,$(UNIT_NODES))
+define folder_run
+$(BUILD)/$(1)/run: $(addsuffix .o,$(filter-out $(UNIT_ALONE) $(UNIT_NODES),$(filter $(BUILD)/$(1)/%,$(UNIT_FILE_BIN))))
+endef
+$(foreach folder,$(UNIT_FOLDERS),$(eval $(call folder_run,$(folder))))
+$(UNIT_FILE_BIN): $(BUILD)/%: $(BUILD)/%.o
+$(UNIT_RUN) $(UNIT_FILE_BIN): $(GUARD) $(FAKE_A) $(HARNESS_A) $(DAEMON_A) $(call archive,libclient)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion $(LIBS_daemon)
 
 # Tests of the example take all of it but main().
 GPT_A := $(BUILD)/examples_gpt.a
-GPT_BIN := $(filter $(BUILD)/tests/unit/gpt/%,$(UNIT_BIN))
+GPT_BIN := $(call folder_programs,unit/gpt)
 $(GPT_A): $(filter-out %/main.o,$(call objects,examples/gpt))
 	$(Q)rm -f $@; ar rcs $@ $^
 $(GPT_BIN): $(GPT_A)
@@ -44,16 +64,16 @@ $(GPT_BIN): LIBS_daemon += -lopenblas
 ZCTL_PARTS_A := $(BUILD)/zctl_parts.a
 $(ZCTL_PARTS_A): $(filter-out $(BUILD)/zctl/main.o,$(call objects,zctl))
 	$(Q)rm -f $@; ar rcs $@ $^
-$(filter $(BUILD)/tests/unit/zctl/%,$(UNIT_BIN)): $(ZCTL_PARTS_A)
+$(call folder_programs,unit/zctl): $(ZCTL_PARTS_A)
 
 # The daemon's own folder, without its main().
 DAEMON_PARTS_A := $(BUILD)/daemon_parts.a
 $(DAEMON_PARTS_A): $(filter-out $(BUILD)/daemon/main.o,$(call objects,daemon))
 	$(Q)rm -f $@; ar rcs $@ $^
-$(filter $(BUILD)/tests/unit/daemon/%,$(UNIT_BIN)): $(DAEMON_PARTS_A)
+$(call folder_programs,unit/daemon): $(DAEMON_PARTS_A)
 
 # What the benches share; of that a test replaces what it doubles.
-$(filter $(BUILD)/tests/unit/bench/%,$(UNIT_BIN)): $(BUILD)/bench_shared.a
+$(call folder_programs,unit/bench): $(BUILD)/bench_shared.a
 
 # The mail of zinf-net, over lanes that are doubles of Gloo's.
 MAIL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/mail*.c)))
@@ -64,7 +84,7 @@ $(BUILD)/tests/unit/worker/test_blame: $(patsubst %,$(BUILD)/daemon/worker/net/%
 
 # What talks of zinf-net, likewise.
 TALK_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/talk*.c)))
-$(patsubst %,$(BUILD)/tests/unit/worker/test_%,talk talk_link talk_foe): $(TALK_OBJECTS)
+$(patsubst %,$(BUILD)/tests/unit/worker/%,test_talk test_talk_link test_talk_foe): $(TALK_OBJECTS)
 
 # How nodes connect, before Gloo has the connections.
 $(BUILD)/tests/unit/worker/test_links: $(BUILD)/daemon/worker/net/links.o
@@ -90,13 +110,13 @@ endef
 include tests/fuzz/fuzz.mk
 include tests/nodes/nodes.mk
 
-LIBS_system := -ljansson -lm
-$(SYSTEM_BIN): $(BUILD)/%: $(BUILD)/%.o $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
+# SQLite and the NVMe archive: test_badstore spoils stores and catalogs by their formats.
+LIBS_system := -ljansson -lsqlite3 -luring -lm
+$(SYSTEM_BIN): $(addsuffix .o,$(SYSTEM_FILE_BIN))
+$(SYSTEM_FILE_BIN): $(BUILD)/%: $(BUILD)/%.o
+$(SYSTEM_BIN) $(SYSTEM_FILE_BIN): $(GUARD) $(HARNESS_A) $(call archive,nvme) $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion $(LIBS_system)
-# It spoils stores and catalogs by their formats.
-$(BUILD)/tests/system/test_badstore: $(call archive,nvme)
-$(BUILD)/tests/system/test_badstore: LIBS_system += -lsqlite3
 
 $(STRESS_BIN): $(BUILD)/%: $(BUILD)/%.o $(GUARD) $(DAEMON_A) $(call archive,libclient)
 	$(call say,LD,$@)
@@ -111,14 +131,14 @@ BROKEN_RING := $(BUILD)/tests/stress/ring_spsc_broken
 $(BROKEN_RING).o: tests/stress/ring_spsc.c Makefile
 	$(call say,CC,$< \(broken\))
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) -DBROKEN_RING -MMD -MP -c -o $@ $<
+	$(Q)$(CACHE) $(CC) $(ALL_CFLAGS) -DBROKEN_RING -MMD -MP -c -o $@ $<
 $(BROKEN_RING): $(BROKEN_RING).o $(call archive,common/wire) $(call archive,common/base)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^
 .PRECIOUS: $(BUILD)/%.o
 
 # ---- targets ----------------------------------------------------------------------------------
-.PHONY: check build-tests check-tests stress-tsan check-unit check-system check-ndebug check-asan \
+.PHONY: check test build-tests check-tests stress-tsan check-unit check-system check-ndebug check-asan \
 	check-tsan check-valgrind check-bits check-power check-install check-systemd
 
 build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(NODES_BIN) ## build all test programs, run none
@@ -147,6 +167,11 @@ check: ## install what is missing, build with warnings as errors (gcc, clang), r
 
 check-tests: all build-tests ## run the unit and system tests of $(VARIANT)
 	@ZINF_BUILD=$(BUILD) tools/run_tests $(UNIT_BIN) $(SYSTEM_BIN)
+
+# Each file a program of its own: one link of one object.
+T ?=
+test: all $(patsubst %.c,$(BUILD)/%,$(wildcard $(T))) ## the tests of some files alone [T='tests/unit/zero/test_step.c tests/system/test_far*.c']
+	@ZINF_BUILD=$(BUILD) TEST_VERBOSE=1 tools/run_tests $(filter-out all,$^)
 
 check-unit: $(UNIT_BIN) ## the unit tests alone
 	@ZINF_BUILD=$(BUILD) tools/run_tests $(UNIT_BIN)

@@ -91,7 +91,7 @@ $(BROKEN_DIR)/$(1)/made-$(subst /,-,$(way)): $(BROKEN_DIR)/$(1)/$(way)
 	$$(Q)touch $$@
 )
 $(foreach way,$(filter system/%,$(2)),
-$(BROKEN_DIR)/$(1)/made-$(subst /,-,$(way)): $$(call broken_program,$(1)) $(BUILD)/tests/$(firstword $(subst @, ,$(way)))
+$(BROKEN_DIR)/$(1)/made-$(subst /,-,$(way)): $$(call broken_program,$(1)) $(SYSTEM_BIN)
 	$$(Q)touch $$@
 )
 broken-programs: $(foreach way,$(call broken_ways,$(2)),$(BROKEN_DIR)/$(1)/made-$(subst /,-,$(way)))

@@ -12,9 +12,9 @@
 #define MODEL "--layers 1 --heads 1 --d-model 16 --seq-len 16 --batch-size 1 --bf16 --staging 4M "
 #define TRAIN MODEL "--ranks 2 --warmup 1 --lr 1e-3 --min-lr 1e-3 --log-every 1 "
 
-TestSuite(resume, .init = gpt_start, .fini = files_stop, .timeout = 120);
+TestSuite(gpt_resume, .init = gpt_start, .fini = files_stop, .timeout = 120);
 
-Test(resume, latest_goes_on_where_the_job_stands)
+Test(gpt_resume, latest_goes_on_where_the_job_stands)
 {
 	gpt_run(0, "zinf-gpt", TRAIN "--job whole --steps 4 --dump whole.dump");
 	gpt_run(1, "zinf-gpt", TRAIN "--job half --resume latest --steps 4");
@@ -27,7 +27,7 @@ Test(resume, latest_goes_on_where_the_job_stands)
 	gpt_expect_equal_dumps("whole.dump", "half.dump");
 }
 
-Test(resume, a_step_is_the_one_that_the_job_stands_at)
+Test(gpt_resume, a_step_is_the_one_that_the_job_stands_at)
 {
 	gpt_run(0, "zinf-gpt", TRAIN "--job whole --steps 4 --dump whole.dump");
 	gpt_run(0, "zinf-gpt", TRAIN "--job half --steps 2");
@@ -43,7 +43,7 @@ Test(resume, a_step_is_the_one_that_the_job_stands_at)
 	gpt_expect_equal_dumps("whole.dump", "half.dump");
 }
 
-Test(resume, a_step_that_was_kept_is_gone_on_from_when_its_job_is_gone)
+Test(gpt_resume, a_step_that_was_kept_is_gone_on_from_when_its_job_is_gone)
 {
 	char line[400];
 
@@ -65,7 +65,7 @@ Test(resume, a_step_that_was_kept_is_gone_on_from_when_its_job_is_gone)
 }
 
 /* Whether it is of any use is asked only where it is needed. */
-Test(resume, a_snapshot_that_is_of_no_use_is_no_matter_where_the_job_stands)
+Test(gpt_resume, a_snapshot_that_is_of_no_use_is_no_matter_where_the_job_stands)
 {
 	gpt_run(0, "zinf-gpt", TRAIN "--job kept --steps 2 --optimizer sgd");
 	gpt_run(0, "zctl", "snapshot kept");
@@ -79,7 +79,7 @@ Test(resume, a_snapshot_that_is_of_no_use_is_no_matter_where_the_job_stands)
 	system_expect_text(words, "resumed at step 2");
 }
 
-Test(resume, a_snapshot_is_gone_on_from_under_another_name)
+Test(gpt_resume, a_snapshot_is_gone_on_from_under_another_name)
 {
 	gpt_run(0, "zinf-gpt", TRAIN "--job whole --steps 4 --dump whole.dump");
 	gpt_run(0, "zinf-gpt", TRAIN "--job base --steps 2");
@@ -102,7 +102,7 @@ Test(resume, a_snapshot_is_gone_on_from_under_another_name)
 }
 
 /* They were further than what was asked for. */
-Test(resume, ranks_that_are_started_again_go_on_from_where_they_were)
+Test(gpt_resume, ranks_that_are_started_again_go_on_from_where_they_were)
 {
 	gpt_run(0, "zinf-gpt", TRAIN "--job whole --steps 5 --dump whole.dump");
 	gpt_run(0, "zinf-gpt", TRAIN "--job killed --steps 1");
@@ -113,7 +113,7 @@ Test(resume, ranks_that_are_started_again_go_on_from_where_they_were)
 	gpt_expect_equal_dumps("whole.dump", "killed.dump");
 }
 
-Test(resume, a_run_that_is_over_already_says_so)
+Test(gpt_resume, a_run_that_is_over_already_says_so)
 {
 	gpt_run(0, "zinf-gpt", TRAIN "--job over --steps 2");
 	cr_expect_null(strstr(words, "nothing to do"), "%s", words);
@@ -124,7 +124,7 @@ Test(resume, a_run_that_is_over_already_says_so)
 	system_expect_text(words, "{\"event\":\"nothing_to_do\",\"step\":2,\"steps\":1}\n");
 }
 
-Test(resume, what_cannot_be_is_said_at_once)
+Test(gpt_resume, what_cannot_be_is_said_at_once)
 {
 	static const struct {
 		const char *flags, *words;

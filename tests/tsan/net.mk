@@ -10,8 +10,10 @@
 NET_TSAN := $(BUILD)/net
 NET_BROKEN := $(BUILD)/net_broken
 NET_TSAN_TESTS := far far_group far_send far_refuse far_tell
-NET_TSAN_BINS := $(NET_TSAN_TESTS:%=build/release/tests/system/test_%) \
-	build/release/tests/unit/worker/test_talk_net build/release/tests/unit/worker/test_talk_end
+# PROGRAM@SUITE
+NET_TSAN_RUNS := $(NET_TSAN_TESTS:%=build/release/tests/system/run@%) \
+	build/release/tests/unit/worker/run@talk_net build/release/tests/unit/worker/run@talk_end
+NET_TSAN_BINS := $(sort $(foreach run,$(NET_TSAN_RUNS),$(firstword $(subst @, ,$(run)))))
 
 $(NET_TSAN)/options.o $(NET_BROKEN)/options.o: %/options.o: tests/tsan/net_options.c tests/tsan/net.mk
 	@mkdir -p $(@D)
@@ -41,13 +43,11 @@ stress-net-tsan: $(NET_TSAN)/bin/zinf-net $(NET_BROKEN)/bin/zinf-net
 	@$(MAKE) --no-print-directory -s VARIANT=release build/release/bin/zinfd $(NET_TSAN_BINS)
 	@cp build/release/bin/zinfd $(NET_TSAN)/bin/; cp build/release/bin/zinfd $(NET_BROKEN)/bin/
 	@rm -f $(NET_TSAN)/report.* $(NET_BROKEN)/report.*
-	@for program in $(NET_TSAN_BINS); do \
-		echo "== $$program"; \
-		ZINF_BUILD=$(NET_TSAN) $(STRESS_TIMEOUT) $$program && ! ls $(NET_TSAN)/report.* >/dev/null 2>&1 || \
-		{ cat $(NET_TSAN)/report.* /dev/null 2>/dev/null; echo "failed: $$program"; exit 1; }; \
+	@for run in $(NET_TSAN_RUNS); do \
+		ZINF_BUILD=$(NET_TSAN) tools/run_tests $$run >$(NET_TSAN)/log && ! ls $(NET_TSAN)/report.* >/dev/null 2>&1 || \
+		{ cat $(NET_TSAN)/log $(NET_TSAN)/report.* /dev/null 2>/dev/null; echo "failed: $$run"; exit 1; }; \
 	done
-	@echo "== zinf-net without releases (must be reported)"; \
-		ZINF_BUILD=$(NET_BROKEN) $(STRESS_TIMEOUT) build/release/tests/system/test_far_refuse \
+	@ZINF_BUILD=$(NET_BROKEN) $(STRESS_TIMEOUT) build/release/tests/system/run --filter 'far_refuse/*' \
 			>$(NET_BROKEN)/log 2>&1; \
 		grep -q 'data race' $(NET_BROKEN)/report.* || \
 		{ cat $(NET_BROKEN)/log; echo "failed: zinf-net without releases was not reported"; exit 1; }

@@ -6,7 +6,7 @@
 #include "daemon/coll/coll.h"
 #include "tests/unit/session/fake_zero.h"
 
-static struct {
+DOUBLE struct {
 	struct tier_segment *verdicts, *arenas, *board;
 	uint64_t arena_bytes, asked_bytes, timeout_ns, call_timeout_ns;
 	int refusal; /* of the last wish, and its reason */
@@ -51,7 +51,7 @@ static inline bool fake_coll_is_refused(struct zero_op *op)
 	return true;
 }
 
-void zero_coll_open(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_coll_open(struct zero_rank *rank, struct zero_op *op)
 {
 	if (fake_coll_is_refused(op))
 		return;
@@ -65,7 +65,7 @@ void zero_coll_open(struct zero_rank *rank, struct zero_op *op)
 	fake_take(rank, op);
 }
 
-bool zero_coll_opened(struct zero_rank *rank, struct zero_coll_opened *ret_opened)
+DOUBLE bool zero_coll_opened(struct zero_rank *rank, struct zero_coll_opened *ret_opened)
 {
 	(void)rank;
 	*ret_opened = (struct zero_coll_opened){ .verdicts = fake_coll.verdicts,
@@ -77,7 +77,7 @@ bool zero_coll_opened(struct zero_rank *rank, struct zero_coll_opened *ret_opene
 	return !fake_coll.is_over;
 }
 
-void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 {
 	if (fake_coll_is_refused(op))
 		return;
@@ -88,8 +88,8 @@ void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 	fake_take(rank, op);
 }
 
-bool zero_coll_grouped(struct zero_rank *rank, uint32_t group,
-                       struct zero_coll_grouped *ret_grouped)
+DOUBLE bool zero_coll_grouped(struct zero_rank *rank, uint32_t group,
+                              struct zero_coll_grouped *ret_grouped)
 {
 	bool is_member = rank->attach.rank == 0;
 
@@ -101,22 +101,23 @@ bool zero_coll_grouped(struct zero_rank *rank, uint32_t group,
 	return !fake_coll.is_over;
 }
 
-int zero_coll_group_free(struct zero_rank *rank, uint32_t group, struct zi_text *text)
+DOUBLE int zero_coll_group_free(struct zero_rank *rank, uint32_t group, struct zi_text *text)
 {
 	(void)rank;
 	fake_coll.freed = group;
 	return group == 3 ? 0 : zi_text_error(text, -EPERM, "fake has group 3 alone");
 }
 
-int zero_coll_fail(struct zero_rank *rank, const struct zi_coll_fail *report, struct zi_text *text)
+DOUBLE int zero_coll_fail(struct zero_rank *rank, const struct zi_coll_fail *report,
+                          struct zi_text *text)
 {
 	(void)rank;
 	fake_coll.report = *report;
 	return zi_text_error(text, -ETIMEDOUT, "fake blames nobody");
 }
 
-int zero_coll_abort(struct zero_rank *rank, uint32_t group, const char *reason,
-                    struct zi_text *text)
+DOUBLE int zero_coll_abort(struct zero_rank *rank, uint32_t group, const char *reason,
+                           struct zi_text *text)
 {
 	(void)rank;
 	fake_coll.aborted = group;
@@ -124,7 +125,7 @@ int zero_coll_abort(struct zero_rank *rank, uint32_t group, const char *reason,
 	return group == 3 ? 0 : zi_text_error(text, -EPERM, "fake has group 3 alone");
 }
 
-void zero_coll_spin(struct zero *zero, uint32_t cpu_count, uint32_t spin_us)
+DOUBLE void zero_coll_spin(struct zero *zero, uint32_t cpu_count, uint32_t spin_us)
 {
 	(void)zero;
 	fake_coll.cpu_count = cpu_count;

@@ -5,8 +5,8 @@
 #include "tests/unit/session/fake_zero.h"
 
 /* Job 'held' has one extent, which the engine does not take. */
-static struct catalog_unit fake_unit = { .name = "h.0" };
-static struct catalog_extent fake_extent = {
+DOUBLE struct catalog_unit fake_unit = { .name = "h.0" };
+DOUBLE struct catalog_extent fake_extent = {
 	.plane = ZI_PLANE_STATE,
 	.subgroup = 3,
 	.extent = { .offset_bytes = 8192, .bytes = 4096 },
@@ -19,7 +19,7 @@ static const struct catalog_job fake_record = {
 	.extents = &fake_extent,
 };
 
-void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
+DOUBLE void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
 {
 	(void)zero;
 	op->result = strcmp(op->job, "held") == 0 ? 0 : -ENOENT;
@@ -30,19 +30,19 @@ void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
 	op->done(op);
 }
 
-void zero_snapshot_release(struct zero_snapshot *held)
+DOUBLE void zero_snapshot_release(struct zero_snapshot *held)
 {
 	cr_assert_eq((void *)held, (void *)&fake);
 	fake.release_count++;
 }
 
-const struct catalog_job *zero_snapshot_record(const struct zero_snapshot *held)
+DOUBLE const struct catalog_job *zero_snapshot_record(const struct zero_snapshot *held)
 {
 	(void)held;
 	return &fake_record;
 }
 
-int zero_snapshot_read(struct zero_read *read)
+DOUBLE int zero_snapshot_read(struct zero_read *read)
 {
 	if (!fake.moves)
 		return -EINVAL;
@@ -60,15 +60,15 @@ static inline void fake_read_done(uint32_t index, int result)
 	fake.reads[index]->done(fake.reads[index]);
 }
 
-const char *zero_snapshot_path(const struct zero_snapshot *held, uint32_t index)
+DOUBLE const char *zero_snapshot_path(const struct zero_snapshot *held, uint32_t index)
 {
 	(void)held;
 	(void)index;
 	return "/disk/store";
 }
 
-int zero_import_new(struct zero *zero, const struct zero_import_options *options,
-                    struct zi_text *text, struct zero_import **ret_import)
+DOUBLE int zero_import_new(struct zero *zero, const struct zero_import_options *options,
+                           struct zi_text *text, struct zero_import **ret_import)
 {
 	(void)zero;
 	if (!fake.moves)
@@ -78,13 +78,13 @@ int zero_import_new(struct zero *zero, const struct zero_import_options *options
 	return 0;
 }
 
-uint64_t zero_import_extent_bytes(const struct zero_import *import, uint32_t index)
+DOUBLE uint64_t zero_import_extent_bytes(const struct zero_import *import, uint32_t index)
 {
 	(void)import;
 	return index < FAKE_MOVES_MAX ? 4096 : 0;
 }
 
-int zero_import_write(struct zero_put *put)
+DOUBLE int zero_import_write(struct zero_put *put)
 {
 	cr_assert_lt(fake.put_count, FAKE_MOVES_MAX);
 	fake.puts[fake.put_count++] = put;
@@ -101,14 +101,14 @@ static inline void fake_put_done(uint32_t index, int result, const char *text)
 	fake.puts[index]->done(fake.puts[index]);
 }
 
-void zero_import_end(struct zero_import *import, struct zero_snapshot_op *op)
+DOUBLE void zero_import_end(struct zero_import *import, struct zero_snapshot_op *op)
 {
 	(void)import;
 	cr_assert(fake.moves, "nothing was imported");
 	op->done(op);
 }
 
-void zero_import_drop(struct zero_import *import)
+DOUBLE void zero_import_drop(struct zero_import *import)
 {
 	(void)import;
 	cr_assert(fake.moves, "nothing was imported");

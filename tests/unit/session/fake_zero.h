@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A zero for the session's tests: every function that daemon/session calls, with nothing behind it.
- * It keeps operations when told to, and writes down who left and why. Include it in one file of a
- * test; the real one is not linked then.
+ * It keeps operations when told to, and writes down who left and why. The real one is not linked.
  */
 #pragma once
 
@@ -15,6 +14,7 @@
 #include "daemon/tier/account.h"
 #include "daemon/tier/segment.h"
 #include "daemon/zero/zero.h"
+#include "tests/harness/double.h"
 
 #define FAKE_RANKS_MAX 64u
 #define FAKE_OPS_MAX   1024u
@@ -61,7 +61,7 @@ struct zero {
 	uint32_t release_count, drop_count;
 };
 
-static struct zero fake;
+DOUBLE struct zero fake;
 
 #include "tests/unit/session/fake_moves.h"
 
@@ -128,14 +128,14 @@ static inline void fake_release(struct zero_rank *rank, int result)
 		fake_finish(ops[i], result);
 }
 
-struct tier_account *zero_account(struct zero *zero, uint32_t uid)
+DOUBLE struct tier_account *zero_account(struct zero *zero, uint32_t uid)
 {
 	(void)uid;
 	return &zero->account;
 }
 
-int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_text *text,
-                struct zero_rank **ret_rank, uint64_t *ret_incarnation_number)
+DOUBLE int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_text *text,
+                       struct zero_rank **ret_rank, uint64_t *ret_incarnation_number)
 {
 	struct zero_rank *rank = &zero->ranks[zero->rank_count];
 
@@ -154,7 +154,7 @@ int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_t
 	return 0;
 }
 
-void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
+DOUBLE void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 {
 	cr_assert(rank->is_attached);
 	fake_release(rank, -ECANCELED);
@@ -163,7 +163,7 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 	(void)snprintf(rank->reason, sizeof(rank->reason), "%s", reason);
 }
 
-int zero_rank_hold(struct zero_rank *rank, struct tier_segment *segment)
+DOUBLE int zero_rank_hold(struct zero_rank *rank, struct tier_segment *segment)
 {
 	cr_assert(rank->is_attached);
 	cr_assert_lt(rank->received_count, FAKE_OPS_MAX);
@@ -179,7 +179,7 @@ static inline bool fake_holds(const struct zero_rank *rank, const struct tier_se
 	return false;
 }
 
-void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
 {
 	rank->is_attached = fake.result != 0;
 	fake_take(rank, op);
@@ -197,33 +197,33 @@ static inline void fake_snapshot(struct zero_snapshot_op *op)
 	op->done(op);
 }
 
-void zero_snapshot_create(struct zero *zero, struct zero_snapshot_op *op)
+DOUBLE void zero_snapshot_create(struct zero *zero, struct zero_snapshot_op *op)
 {
 	(void)zero;
 	fake_snapshot(op);
 }
 
-void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op)
+DOUBLE void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op)
 {
 	(void)zero;
 	fake_snapshot(op);
 }
 
-void zero_snapshot_restore(struct zero *zero, struct zero_snapshot_op *op)
+DOUBLE void zero_snapshot_restore(struct zero *zero, struct zero_snapshot_op *op)
 {
 	(void)zero;
 	fake_snapshot(op);
 }
 
-void zero_job_delete(struct zero *zero, struct zero_snapshot_op *op)
+DOUBLE void zero_job_delete(struct zero *zero, struct zero_snapshot_op *op)
 {
 	(void)zero;
 	fake_snapshot(op);
 }
 
-void zero_snapshot_each(struct zero *zero, const char *job,
-                        void (*each)(void *arg, const struct zero_snapshot_report *report),
-                        void *arg)
+DOUBLE void zero_snapshot_each(struct zero *zero, const char *job,
+                               void (*each)(void *arg, const struct zero_snapshot_report *report),
+                               void *arg)
 {
 	(void)zero;
 	for (uint32_t uid = 1000; uid < 1002; uid++)
@@ -231,7 +231,8 @@ void zero_snapshot_each(struct zero *zero, const char *job,
 				  .job = job ? job : "train", .name = "a", .uid = uid, .step = 5 });
 }
 
-int zero_load(struct zero_rank *rank, const char *job, const char *name, struct zi_text *text)
+DOUBLE int zero_load(struct zero_rank *rank, const char *job, const char *name,
+                     struct zi_text *text)
 {
 	(void)rank;
 	if (strcmp(job, "none") != 0 || strcmp(name, "none") != 0)
@@ -239,8 +240,8 @@ int zero_load(struct zero_rank *rank, const char *job, const char *name, struct 
 	return zi_text_error(text, -ENOENT, "no snapshot 'none/none'");
 }
 
-int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
-                    struct zi_text *text)
+DOUBLE int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
+                           struct zi_text *text)
 {
 	(void)rank;
 	fake.layout_count++;
@@ -249,19 +250,19 @@ int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry *entry,
 	return 0;
 }
 
-bool zero_spans_nodes(const struct zero_rank *rank)
+DOUBLE bool zero_spans_nodes(const struct zero_rank *rank)
 {
 	(void)rank;
 	return fake.spans_nodes;
 }
 
-uint32_t zero_unit_count(const struct zero_rank *rank)
+DOUBLE uint32_t zero_unit_count(const struct zero_rank *rank)
 {
 	(void)rank;
 	return fake.unit_count;
 }
 
-void zero_materialize(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 {
 	struct zi_text text;
 
@@ -276,7 +277,7 @@ void zero_materialize(struct zero_rank *rank, struct zero_op *op)
 	fake_take(rank, op);
 }
 
-void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_materialized)
+DOUBLE void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_materialized)
 {
 	(void)rank;
 	*ret_materialized = (struct zero_materialized){
@@ -289,7 +290,7 @@ void zero_materialized(struct zero_rank *rank, struct zero_materialized *ret_mat
 	};
 }
 
-void zero_param_write_begin(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_param_write_begin(struct zero_rank *rank, struct zero_op *op)
 {
 	struct zi_text text;
 
@@ -300,55 +301,55 @@ void zero_param_write_begin(struct zero_rank *rank, struct zero_op *op)
 	fake_take(rank, op);
 }
 
-struct tier_segment *zero_param_staging(struct zero_rank *rank)
+DOUBLE struct tier_segment *zero_param_staging(struct zero_rank *rank)
 {
 	(void)rank;
 	return fake.staging;
 }
 
-void zero_param_write_end(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_param_write_end(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }
 
-const void *zero_blob(struct zero_rank *rank, uint64_t *ret_bytes)
+DOUBLE const void *zero_blob(struct zero_rank *rank, uint64_t *ret_bytes)
 {
 	(void)rank;
 	*ret_bytes = fake.blob_bytes;
 	return fake.blob_bytes ? fake.blob : NULL;
 }
 
-void zero_unshard(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_unshard(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }
 
-void zero_reshard(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_reshard(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }
 
-void zero_prefetch(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_prefetch(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }
 
-void zero_grad_acquire(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_grad_acquire(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }
 
-void zero_reduce(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_reduce(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }
 
-void zero_grad_unused(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_grad_unused(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }
 
-void zero_step_begin(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_step_begin(struct zero_rank *rank, struct zero_op *op)
 {
 	fake.options = op->options;
 	if (op->options.group_count)
@@ -356,24 +357,24 @@ void zero_step_begin(struct zero_rank *rank, struct zero_op *op)
 	fake_take(rank, op);
 }
 
-void zero_step(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_step(struct zero_rank *rank, struct zero_op *op)
 {
 	if (op->blob_bytes && op->blob_bytes <= sizeof(fake.seen_blob))
 		memcpy(fake.seen_blob, op->blob, op->blob_bytes);
 	fake_take(rank, op);
 }
 
-void zero_commit(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_commit(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }
 
-void zero_barrier(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_barrier(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }
 
-void zero_tensor_open(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_tensor_open(struct zero_rank *rank, struct zero_op *op)
 {
 	struct zi_text text;
 
@@ -384,63 +385,63 @@ void zero_tensor_open(struct zero_rank *rank, struct zero_op *op)
 	fake_take(rank, op);
 }
 
-struct tier_segment *zero_tensor_segment(struct zero_rank *rank)
+DOUBLE struct tier_segment *zero_tensor_segment(struct zero_rank *rank)
 {
 	(void)rank;
 	return fake.tensors;
 }
 
 /* Where it says that a tensor lies is its id times 4096. */
-void zero_tensor_alloc(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_tensor_alloc(struct zero_rank *rank, struct zero_op *op)
 {
 	op->offset_bytes = op->id * 4096;
 	fake_take(rank, op);
 }
 
-void zero_tensor_put(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_tensor_put(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }
 
-void zero_tensor_prefetch(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_tensor_prefetch(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }
 
-void zero_tensor_get(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_tensor_get(struct zero_rank *rank, struct zero_op *op)
 {
 	op->offset_bytes = op->id * 4096;
 	op->bytes = 100 + op->id;
 	fake_take(rank, op);
 }
 
-void zero_tensor_release(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_tensor_release(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }
 
-void zero_tensor_free(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_tensor_free(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }
 
-void zero_cancel(struct zero_rank *rank, struct zero_op *op)
+DOUBLE void zero_cancel(struct zero_rank *rank, struct zero_op *op)
 {
 	fake_take(rank, op);
 }
 
-const char *zero_frozen(const struct zero *zero)
+DOUBLE const char *zero_frozen(const struct zero *zero)
 {
 	return zero->frozen_words;
 }
 
-void zero_evacuate(struct zero *zero)
+DOUBLE void zero_evacuate(struct zero *zero)
 {
 	(void)zero;
 }
 
-bool zero_report(struct zero *zero, const char *job,
-                 void (*each)(void *arg, const struct zero_job_report *report), void *arg)
+DOUBLE bool zero_report(struct zero *zero, const char *job,
+                        void (*each)(void *arg, const struct zero_job_report *report), void *arg)
 {
 	bool is_found = !job;
 

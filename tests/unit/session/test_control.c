@@ -139,7 +139,7 @@ static bool is_dropped_in_time(struct client *client)
 	return false;
 }
 
-Test(silence, a_connection_that_says_nothing_is_dropped)
+Test(control_silence, a_connection_that_says_nothing_is_dropped)
 {
 	struct client *silent;
 	struct client *greeted;

@@ -99,6 +99,8 @@ warns() {
 
 floors() { "$tools/check_floors" "$tree"; }
 tidy() { "$tools/tidy" "$tree"; }
+# Without a warning.
+quiet_tidy() { "$tools/tidy" "$tree" | grep -q '0 errors, 0 warnings'; }
 headers() { (cd "$tree" && "$tools/check_headers" "${CC:-cc}" -std=gnu17 -Iinclude); }
 # append FILE LINE…
 append() {
@@ -191,6 +193,11 @@ append tests/test.c '#include <stdatomic.h>' 'static pthread_mutex_t mutex;' \
 	'static int x = pthread_mutex_lock(&mutex);'
 passes 'tidy: atomics and mutexes in tests' tidy
 clean
+append tests/test.c 'Test(calls, one)' '{' '}' 'Test(calls, two)' '{' '}'
+passes 'tidy: tests of one suite in one file' tidy
+printf '%s\nTest(calls, three)\n{\n}\n' "$license" >"$tree/tests/test_more.c"
+catches 'tidy: a suite in two files' 'error: suite calls has tests in tests/test.c as well' tidy
+clean
 append high/high.c 'static int x = pthread_mutex_lock(&mutex);'
 catches 'tidy: a mutex without a reason' 'high/high.c:9: error: mutex outside' tidy
 clean
@@ -220,6 +227,13 @@ warns 'tidy: a file above 400 lines is warned of' 'warning: a file of 495 lines'
 clean
 { printf 'static int row[] = {\n' && filled 490 && printf '};\n'; } >>"$tree/low/low.c"
 catches 'tidy: a file above 500 lines' 'error: a file of 505 lines' tidy
+clean
+{ printf 'static int row[] = {\n' && filled 490 && printf '};\n'; } >>"$tree/tests/test.c"
+passes 'tidy: a test of 493 lines' quiet_tidy
+{ printf 'static int more[] = {\n' && filled 100 && printf '};\n'; } >>"$tree/tests/test.c"
+warns 'tidy: a test above 500 lines is warned of' 'warning: a file of 595 lines' tidy
+append tests/test.c '' '' '' '' '' ''
+catches 'tidy: a test above 600 lines' 'error: a file of 601 lines' tidy
 clean
 sed -i 1d "$tree/high/side/side.h"
 catches 'tidy: no SPDX line' 'high/side/side.h:1: error: no SPDX' tidy
@@ -268,6 +282,34 @@ printf '# A page\n[b](docs/B.md#one)\n' >"$tree/README.md"
 catches 'links: no heading' "README.md:2: 'docs/B.md#one': there is no such heading" links
 rm "$tree/README.md" "$tree/docs/B.md"
 catches 'links: no links at all' 'no link was found' links
+# ---- subjects of commits
+# commit SUBJECT: on a branch of a repository whose main has one commit
+commit() {
+	clean
+	git_here init -q -b main
+	git_here add .
+	git_here commit -qm 'Whoever was here before: a subject that nobody looks at any more, as it is on main'
+	git_here checkout -qb work
+	git_here commit -qm "$1" --allow-empty
+}
+git_here() { git -C "$tree" -c user.name=tester -c user.email=tester@example.org "$@"; }
+for subject in 'tier: free the region' 'tests/unit, tools: run a folder as one program' 'Revert "tier: free the region"' \
+	"zctl: $(printf '%066d' 0 | tr 0 a)"; do
+	commit "$subject"
+	passes "tidy: subject '$subject'" tidy
+done
+commit "zctl: $(printf '%067d' 0 | tr 0 a)"
+catches 'tidy: a long subject' 'error: a subject of 73 columns' tidy
+commit 'Who leaves is told'
+catches 'tidy: a subject without an area' "begins with its area" tidy
+for subject in 'tier: freed the region' 'tier: the region is freed' 'tier: Free the region' 'tier: freeing'; do
+	commit "$subject"
+	catches "tidy: subject '$subject'" "says what to do" tidy
+done
+commit 'tier: free the region.'
+catches 'tidy: a full stop' 'without a full stop' tidy
+git_here branch -qf main
+passes 'tidy: what is on main is on main' tidy
 
 # ---- run_tests
 clean
@@ -292,8 +334,48 @@ catches 'run_tests: a test that fails' '6 passed, 1 failed, 1 skipped' run_tests
 catches 'run_tests: a leak at the end' '5 passed, 1 failed' run_tests ./good ./leaks
 catches 'run_tests: one that dies' '3 passed, 1 failed' run_tests ./good ./dies
 catches 'run_tests: one that hangs' 'ran past 1 s' run_tests ./good ./hangs
-catches 'run_tests: one that is not there' 'failed programs: ./gone' run_tests ./good ./gone
+catches 'run_tests: one that is not there' 'failed suites: ./gone' run_tests ./good ./gone
 catches 'run_tests: nothing to run' 'no program' run_tests
+
+# A double with suites, as Criterion lists and runs them.
+cat >"$tree/tests/suites" <<-'END'
+	#!/bin/sh
+	if [ "$1" = --list ]; then
+		printf 'calls: 2 tests\n|-- first\n`-- second\nwaits: 1 test\n`-- third\n'
+		exit
+	fi
+	for pattern in "$@"; do :; done
+	case "$pattern" in
+	calls/\*) count=2 ;;
+	*) count=1 ;;
+	esac
+	echo "asked for $pattern" >>asked
+	echo "[====] Synthesis: Tested: $count | Passing: $count | Failing: 0 | Crashing: 0"
+END
+chmod +x "$tree/tests/suites"
+# asks NAME PATTERNS COMMAND...: filters that the program was given, sorted
+asks() {
+	name=$1
+	wanted=$2
+	shift 2
+	rm -f "$tree/asked"
+	text=$("$@" 2>&1)
+	if [ "$(sort "$tree/asked" 2>/dev/null | sed 's/asked for //' | tr '\n' ' ')" = "$wanted" ]; then
+		verdict "$name" yes ''
+	else
+		verdict "$name" no "$text; $(cat "$tree/asked")"
+	fi
+}
+warns 'run_tests: each suite of a program' '3 passed, 0 failed, 0 skipped' run_tests tests/suites
+asks 'run_tests: a filter for each suite' 'calls/* waits/* ' run_tests tests/suites
+asks 'run_tests: one suite' 'waits/* ' run_tests 'tests/suites@w*'
+catches 'run_tests: a suite that is not there' 'no suite matches' run_tests tests/suites@gone
+mkdir -p "$tree/build/tests/low" && cp "$tree/tests/suites" "$tree/build/tests/low/run"
+printf 'low calls/second it counts to a million\nlow waits/* it waits\n' >"$tree/tests/slow"
+asks 'run_tests: without slow tests' 'calls/!(second) ' run_tests build/tests/low/run
+SLOW=only asks 'run_tests: slow tests alone' 'calls/@(second) waits/@(*) ' run_tests build/tests/low/run
+SLOW=1 asks 'run_tests: slow tests, too' 'calls/* waits/* ' run_tests build/tests/low/run
+asks 'run_tests: the list is of one folder' 'calls/* waits/* ' run_tests tests/suites
 
 printf 'check-tools: %d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" -eq 0 ]

@@ -48,8 +48,8 @@ static inline void net_answer(struct net_worker *worker, int error, const struct
 
 /* ---- what supervise.h declares ---- */
 
-int net_worker_new(struct zi_loop *loop, const struct net_worker_options *options,
-                   struct net_worker **ret_worker)
+DOUBLE int net_worker_new(struct zi_loop *loop, const struct net_worker_options *options,
+                          struct net_worker **ret_worker)
 {
 	struct net_worker *worker = calloc(1, sizeof(*worker));
 
@@ -78,7 +78,7 @@ static inline void net_end(struct net_worker *worker, int error, const struct zi
 	net_answer(worker, error, text);
 }
 
-struct net_worker *net_worker_free(struct net_worker *worker)
+DOUBLE struct net_worker *net_worker_free(struct net_worker *worker)
 {
 	static const struct zi_text text = { "the daemon lets zinf-net go" };
 	struct net_worker **place = &net.workers;
@@ -98,7 +98,7 @@ struct net_worker *net_worker_free(struct net_worker *worker)
 	return NULL;
 }
 
-int net_worker_start(struct net_worker *worker, struct zi_text *text)
+DOUBLE int net_worker_start(struct net_worker *worker, struct zi_text *text)
 {
 	int error = net.start_error;
 
@@ -110,12 +110,12 @@ int net_worker_start(struct net_worker *worker, struct zi_text *text)
 	return 0;
 }
 
-enum net_worker_state net_worker_state(const struct net_worker *worker)
+DOUBLE enum net_worker_state net_worker_state(const struct net_worker *worker)
 {
 	return worker->state;
 }
 
-pid_t net_worker_pid(const struct net_worker *worker)
+DOUBLE pid_t net_worker_pid(const struct net_worker *worker)
 {
 	return worker->state == NET_WORKER_DOWN ? 0 : getpid();
 }
@@ -130,34 +130,36 @@ static inline int net_ask(struct net_worker *worker, struct net_request *request
 	return 0;
 }
 
-int net_worker_meet(struct net_worker *worker, struct net_request *request, struct net_meet *meet)
+DOUBLE int net_worker_meet(struct net_worker *worker, struct net_request *request,
+                           struct net_meet *meet)
 {
 	worker->meet = *meet;
 	return net_ask(worker, request, NET_MEET);
 }
 
-int net_worker_agree(struct net_worker *worker, struct net_request *request,
-                     struct net_agree *agree)
+DOUBLE int net_worker_agree(struct net_worker *worker, struct net_request *request,
+                            struct net_agree *agree)
 {
 	(void)agree;
 	return net_ask(worker, request, NET_AGREE);
 }
 
-int net_worker_join(struct net_worker *worker, struct net_request *request, struct net_join *join)
+DOUBLE int net_worker_join(struct net_worker *worker, struct net_request *request,
+                           struct net_join *join)
 {
 	worker->join = *join;
 	return net_ask(worker, request, NET_JOIN);
 }
 
-int net_worker_follow(struct net_worker *worker, struct net_request *request,
-                      struct net_follow *follow)
+DOUBLE int net_worker_follow(struct net_worker *worker, struct net_request *request,
+                             struct net_follow *follow)
 {
 	(void)follow;
 	return net_ask(worker, request, NET_FOLLOW);
 }
 
-int net_worker_map(struct net_worker *worker, struct net_request *request, uint32_t slab, int fd,
-                   uint64_t bytes)
+DOUBLE int net_worker_map(struct net_worker *worker, struct net_request *request, uint32_t slab,
+                          int fd, uint64_t bytes)
 {
 	if (slab == NET_SLAB_TALK) {
 		worker->slab = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -167,14 +169,14 @@ int net_worker_map(struct net_worker *worker, struct net_request *request, uint3
 	return net_ask(worker, request, NET_MAP);
 }
 
-int net_worker_exchange(struct net_worker *worker, struct net_request *request,
-                        struct net_exchange *exchange)
+DOUBLE int net_worker_exchange(struct net_worker *worker, struct net_request *request,
+                               struct net_exchange *exchange)
 {
 	(void)exchange;
 	return net_ask(worker, request, NET_EXCHANGE);
 }
 
-int net_worker_talk(struct net_worker *worker, struct net_request *request)
+DOUBLE int net_worker_talk(struct net_worker *worker, struct net_request *request)
 {
 	cr_assert(worker->has_joined);
 	return net_ask(worker, request, NET_TALK);
@@ -251,8 +253,8 @@ static inline bool net_refuse(struct net_worker *worker, struct talk_entry *entr
 	return true;
 }
 
-int net_worker_talk_send(struct net_worker *worker, const struct talk_entry *entries,
-                         uint32_t count)
+DOUBLE int net_worker_talk_send(struct net_worker *worker, const struct talk_entry *entries,
+                                uint32_t count)
 {
 	if (worker->type != NET_TALK)
 		return -ENOTCONN;
@@ -279,7 +281,7 @@ int net_worker_talk_send(struct net_worker *worker, const struct talk_entry *ent
 	return 0;
 }
 
-void net_worker_abort(struct net_worker *worker, int error, const struct zi_text *text)
+DOUBLE void net_worker_abort(struct net_worker *worker, int error, const struct zi_text *text)
 {
 	struct zi_text lost = { "broken off" };
 
@@ -287,7 +289,7 @@ void net_worker_abort(struct net_worker *worker, int error, const struct zi_text
 		net_end_mesh(worker, NULL, error, text ? text : &lost);
 }
 
-void net_worker_kill(struct net_worker *worker, const struct zi_text *text)
+DOUBLE void net_worker_kill(struct net_worker *worker, const struct zi_text *text)
 {
 	if (worker->state != NET_WORKER_DOWN)
 		net_end(worker, -ECANCELED, text);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "daemon/worker/supervise.h"
+#include "tests/harness/double.h"
 #include "tests/unit/zero/model.h"
 
 #define NODES_MAX      4u
@@ -39,7 +40,7 @@ struct net_worker {
 	struct talk_entry asked[64]; /* its PULLs; kind 0: a free place */
 };
 
-static struct {
+DOUBLE struct {
 	struct node nodes[NODES_MAX];
 	uint32_t count;
 	struct net_worker *workers;

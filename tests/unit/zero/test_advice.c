@@ -51,7 +51,7 @@ static void take_advice(struct zi_job_config config, const char *words)
 }
 
 /* Parameters and gradients 1.1 MiB each, a copy of 1 MiB of them, and 15 MiB, of which 7.5 do. */
-Test(zero_memory, a_refusal_names_the_nearest_setting_that_works)
+Test(zero_advice_memory, a_refusal_names_the_nearest_setting_that_works)
 {
 	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
 
@@ -62,7 +62,7 @@ Test(zero_memory, a_refusal_names_the_nearest_setting_that_works)
 	take_advice(config, "it fits with resident_bytes 0, staging_bytes 7864320");
 }
 
-Test(zero_memory, a_refusal_of_the_store_names_memory_that_does)
+Test(zero_advice_memory, a_refusal_of_the_store_names_memory_that_does)
 {
 	node_init(&node);
 	node.store_bytes = 8 * MIB;
@@ -72,7 +72,7 @@ Test(zero_memory, a_refusal_of_the_store_names_memory_that_does)
 }
 
 /* It is there, and stays where it is. */
-Test(zero_memory, what_is_committed_is_not_told_to_move)
+Test(zero_advice_memory, what_is_committed_is_not_told_to_move)
 {
 	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
 
@@ -91,7 +91,7 @@ Test(zero_memory, what_is_committed_is_not_told_to_move)
 	node_deinit(&node);
 }
 
-Test(zero_memory, what_no_setting_fits_into_is_told_with_the_least)
+Test(zero_advice_memory, what_no_setting_fits_into_is_told_with_the_least)
 {
 	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
 
@@ -114,7 +114,7 @@ static void processes_end(uint32_t world)
 }
 
 /* In memory it would take 8.5 MiB; on NVMe 7.5 of staging and 3.2 beside them. */
-Test(zero_memory, what_is_committed_on_nvme_hears_the_least_there_is_there)
+Test(zero_advice_memory, what_is_committed_on_nvme_hears_the_least_there_is_there)
 {
 	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
 

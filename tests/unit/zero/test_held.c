@@ -18,7 +18,7 @@ static uint64_t held_bytes(int fd)
 	return (uint64_t)status.st_blocks * 512;
 }
 
-Test(zero_memory, that_ranks_received_has_no_pages_once_they_have_left)
+Test(zero_held, that_ranks_received_has_no_pages_once_they_have_left)
 {
 	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
 	int fds[3];
@@ -44,7 +44,7 @@ Test(zero_memory, that_ranks_received_has_no_pages_once_they_have_left)
 }
 
 /* A rank of the start before, which has not heard of it yet, may still be reading. */
-Test(zero_memory, of_a_replaced_start_stays_until_its_ranks_have_left)
+Test(zero_held, of_a_replaced_start_stays_until_its_ranks_have_left)
 {
 	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
 	static struct actor next;
@@ -79,7 +79,7 @@ static void quiesced(void *arg)
 }
 
 /* They are about to hear that the daemon stops, and may be reading until then. */
-Test(zero_memory, of_a_daemon_that_stops_stays_with_the_ranks)
+Test(zero_held, of_a_daemon_that_stops_stays_with_the_ranks)
 {
 	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_CPU);
 	bool is_quiet = false;

@@ -4,9 +4,11 @@
 
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
@@ -34,14 +36,17 @@ static int fill(posix_spawn_file_actions_t *actions, posix_spawnattr_t *attribut
 	return -r;
 }
 
-static int spawn(const char *program, int fd, pid_t *ret_pid)
+static int spawn(const char *program, uid_t uid, int fd, pid_t *ret_pid)
 {
-	char *arguments[] = { spawn_name, NULL };
+	char number[16];
+	/* A program that is another user's already has no rights to give up. */
+	char *arguments[] = { spawn_name, uid && !geteuid() ? number : NULL, NULL };
 	char *environment[] = { spawn_path, spawn_locale, NULL };
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attributes;
 	int r;
 
+	(void)snprintf(number, sizeof(number), "%u", uid); /* Fits. */
 	r = -posix_spawn_file_actions_init(&actions);
 	if (r)
 		return r;
@@ -58,7 +63,7 @@ out:
 }
 
 /* Documented in the header. */
-int spawn_worker(const char *program, struct zi_text *text, int *ret_fd, int *ret_pidfd,
+int spawn_worker(const char *program, uid_t uid, struct zi_text *text, int *ret_fd, int *ret_pidfd,
                  pid_t *ret_pid)
 {
 	_cleanup_(zi_closep) int ours = -1;
@@ -72,7 +77,7 @@ int spawn_worker(const char *program, struct zi_text *text, int *ret_fd, int *re
 	ours = pair[0];
 	theirs = pair[1];
 	r = zi_fd_set_nonblock(ours, true);
-	r = r ? r : spawn(program, theirs, &pid);
+	r = r ? r : spawn(program, uid, theirs, &pid);
 	if (r)
 		return err_origin(zi_text_error(
 			text, r, "starting %s: %s%s", program, strerror(-r),

@@ -370,7 +370,7 @@ int net_worker_start(struct net_worker *worker, struct zi_text *text)
 	pid_t pid;
 
 	assert(worker->state == NET_WORKER_DOWN);
-	r = spawn_worker(worker->options.program, text, &fd, &pidfd, &pid);
+	r = spawn_worker(worker->options.program, worker->options.uid, text, &fd, &pidfd, &pid);
 	if (r)
 		return err_trace(r);
 	r = zi_loop_add(worker->loop, &worker->control, fd, EPOLLIN, control_ready);

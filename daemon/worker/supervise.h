@@ -58,6 +58,7 @@ struct net_request {
 
 struct net_worker_options {
 	const char *program;              /* path of zinf-net; kept by the caller */
+	uid_t uid;                        /* of the job: the worker's, where this process is root */
 	uint64_t ping_ns;                 /* between two; 0: 1 s */
 	uint64_t pong_ns;                 /* an answer may take so long; 0: 5 s */
 	net_ended_fn ended;               /* NULL: nobody's business */

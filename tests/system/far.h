@@ -61,6 +61,7 @@ struct far_scene {
 	bool is_plain;                     /* bodies open collectives themselves */
 	bool is_backwards;                 /* the last rank is started first */
 	bool is_nameless;                  /* no ZINF_INCARNATION */
+	uid_t uid;                         /* of the ranks; 0: the test's */
 	const char *tokens[FAR_NODES_MAX]; /* ZINF_TOKEN of a node's ranks; NULL: not set */
 	const char *odd_token;             /* of each node's last rank, instead */
 	bool overlaps; /* a bad launch: node 1 begins with the last rank of node 0 */
@@ -188,6 +189,8 @@ static inline int far_rank_body(void *arg)
 	char incarnation[16];
 	int r;
 
+	if (scene->uid && (setgid(scene->uid) || setuid(scene->uid)))
+		return 9;
 	far_set_number("LOCAL_WORLD_SIZE", scene->per_node);
 	far_set_number("ZINF_PORT", scene->port);
 	if (scene->host)

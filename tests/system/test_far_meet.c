@@ -323,6 +323,46 @@ Test(far_meet, a_token_is_in_no_memory_but_where_it_is_needed)
 	far_close_scene(&scene);
 }
 
+/* The real, effective, saved and file system's uid of @process are @uid. */
+static bool is_of(pid_t process, uid_t uid)
+{
+	unsigned int uids[4] = { 0 };
+	char path[64], line[256];
+	FILE *status;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/status", process); /* Fits. */
+	status = fopen(path, "r");
+	cr_assert(status);
+	while (fgets(line, sizeof(line), status))
+		if (sscanf(line, "Uid: %u %u %u %u", &uids[0], &uids[1], &uids[2], &uids[3]) == 4)
+			break;
+	(void)fclose(status);
+	return uids[0] == uid && uids[1] == uid && uids[2] == uid && uids[3] == uid;
+}
+
+/* It parses what comes from the network: a daemon of root must not lend it its rights. */
+Test(far_meet, zinf_net_of_a_users_job_is_that_users)
+{
+	struct far_scene scene;
+
+	if (geteuid())
+		cr_skip_test("only a daemon of root has rights that zinf-net must not have");
+	far_open_on_loopback(&scene, 2, 2);
+	scene.uid = 54321; /* Nobody's. */
+	far_start(&scene, far_sum_until_told);
+	far_hear(&scene, 4);
+	for (uint32_t i = 0; i < 2; i++) {
+		pid_t worker = far_child_of(scene.harness[i].pid, "zinf-net");
+
+		cr_assert_gt(worker, 0);
+		cr_expect(is_of(worker, scene.uid), "node %u", i);
+	}
+	__atomic_store_n(&scene.shared->is_over, 1, __ATOMIC_RELAXED);
+	for (uint32_t i = 0; i < 4; i++)
+		far_join_one(&scene, i, 0);
+	far_close_scene(&scene);
+}
+
 Test(far_meet, ranks_of_a_node_have_one_token_and_it_is_bounded)
 {
 	static const char long_one[] =

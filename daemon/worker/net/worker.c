@@ -4,6 +4,7 @@
  * net.h for what the daemon says to it. Floor 3. Here: the control thread.
  */
 #include "daemon/worker/net/worker.h"
+#include "daemon/worker/net/rights.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -267,12 +268,17 @@ static int start(struct worker *worker)
 
 int main(int argc, char **argv)
 {
+	struct zi_text text;
 	int r;
 
-	(void)argv;
-	if (argc > 1 || fcntl(NET_SOCKET_FD, F_GETFD) < 0) {
+	if (argc > 2 || fcntl(NET_SOCKET_FD, F_GETFD) < 0) {
 		(void)fprintf(stderr, "zinf-net is started by zinfd, with its socket as "
-		                      "descriptor 3; it takes no arguments\n");
+		                      "descriptor 3 and the job's uid as argument\n");
+		return 1;
+	}
+	r = rights_give_up(argv[1], &text);
+	if (r) {
+		log_error_errno(r, "zinf-net cannot start: %s", text.chars);
 		return 1;
 	}
 	/* Gloo writes to sockets whose peers have gone. */

@@ -9,6 +9,7 @@
 #include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/wire/region.h"
+#include "daemon/worker/net/rights.h"
 #include "daemon/worker/net/way.h"
 #include "daemon/worker/net/worker.h"
 
@@ -138,11 +139,17 @@ static void handle_join(struct worker *worker, const union net_message *message)
 {
 	const struct net_join *join = &message->join;
 	struct zi_text text = { "another join is under way, or this one is none" };
+	int r;
 
 	if (worker->is_joining || !join->node_count || join->node_count > SUBTREE_NODES_MAX ||
 	    join->node >= join->node_count || !join->timeout_ms || !join->epoch ||
 	    !way_is_whole(&join->way)) {
 		worker_refuse(worker, message->header.cookie, -EINVAL, &text);
+		return;
+	}
+	r = rights_check_port(join->way.place.port, &text);
+	if (r) {
+		worker_refuse(worker, message->header.cookie, r, &text);
 		return;
 	}
 	forget_epochs(worker, join);
@@ -157,15 +164,17 @@ static void handle_meet(struct worker *worker, const union net_message *message)
 {
 	const struct net_meet *meet = &message->meet;
 	struct zi_text text = { "this meeting is none" };
-
+	int r = -EINVAL;
 	bool is_one = meet->timeout_ms && meet->ranks && meet->world_size &&
 	              meet->world_size <= ZI_WORLD_MAX && meet->opening &&
 	              meet->opening - meet->failed <= 1 && meet->error <= 0 &&
 	              !meet->error == !meet->failed && way_is_whole(&meet->way) &&
 	              memchr(meet->text.chars, '\0', sizeof(meet->text.chars));
 
-	if (worker->joined || !is_one)
-		worker_refuse(worker, message->header.cookie, -EINVAL, &text);
+	if (!worker->joined && is_one)
+		r = rights_check_port(meet->way.place.port, &text);
+	if (r)
+		worker_refuse(worker, message->header.cookie, r, &text);
 	else
 		(void)enqueue(worker, message, &(struct exchange_slab){ .memory = NULL });
 }

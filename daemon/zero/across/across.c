@@ -270,6 +270,7 @@ static uint64_t deadline_of(const struct zero_job *job)
 static int start(struct across *across, struct zi_text *text)
 {
 	struct net_worker_options options = { .program = across->program,
+		                              .uid = across->job->uid,
 		                              .talked = across_talked,
 		                              .writable = across_writable,
 		                              .arg = across };

@@ -187,6 +187,7 @@ int far_new(const struct far *model, int error, const struct zi_text *why, struc
 	if (!r)
 		r = net_worker_new(far->job->zero->options.loop,
 		                   &(struct net_worker_options){ .program = far->program,
+		                                                 .uid = far->job->uid,
 		                                                 .late = far_call_late,
 		                                                 .late_message = far_message_late,
 		                                                 .asked = far_call_asked,

@@ -49,6 +49,7 @@ struct net_test {
 	uint64_t sequence, epoch;
 	char program[512];
 	uint16_t port;
+	uid_t uid;             /* of the job: the workers', where this process is root */
 	const char *interface; /* NULL: found */
 	const char *host;      /* NULL: loopback */
 	net_talked_fn talked;  /* NULL: nobody talks; so the next */
@@ -156,6 +157,7 @@ static inline void net_test_init(struct net_test *test, uint32_t node_count)
 		cr_assert_eq(
 			net_worker_new(test->loop,
 		                       &(struct net_worker_options){ .program = test->program,
+		                                                     .uid = test->uid,
 		                                                     .ended = net_test_ended,
 		                                                     .asked = net_test_asked,
 		                                                     .talked = test->talked,

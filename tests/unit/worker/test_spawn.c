@@ -107,7 +107,7 @@ static void expect_leaves(const void *message, size_t bytes, const char *says)
 	pid_t pid;
 
 	net_test_skip_unless_built(&test);
-	cr_assert_eq(spawn_worker(test.program, &text, &fd, &pidfd, &pid), 0, "%s", text.chars);
+	cr_assert_eq(spawn_worker(test.program, 0, &text, &fd, &pidfd, &pid), 0, "%s", text.chars);
 	cr_assert_eq(zi_fd_set_nonblock(fd, false), 0);
 	cr_assert_eq(recv(fd, &hello, sizeof(hello), 0), sizeof(hello));
 	cr_expect_eq(hello.type, NET_HELLO);
@@ -170,7 +170,7 @@ Test(spawn, zinf_net_answers_while_the_resolver_does_not)
 		cr_skip_test("mounting is not allowed here");
 	}
 	meet.way.place.port = harness_free_port();
-	cr_assert_eq(spawn_worker(test.program, &text, &fd, &pidfd, &pid), 0, "%s", text.chars);
+	cr_assert_eq(spawn_worker(test.program, 0, &text, &fd, &pidfd, &pid), 0, "%s", text.chars);
 	cr_assert_eq(zi_fd_set_nonblock(fd, false), 0);
 	cr_assert_eq(recv(fd, &answer, sizeof(answer), 0), sizeof(answer));
 	cr_assert_eq(send(fd, &meet, sizeof(meet), MSG_NOSIGNAL), sizeof(meet));
@@ -201,4 +201,129 @@ Test(spawn, zinf_net_by_hand_says_what_it_is)
 	cr_expect(fgets(words, sizeof(words), output));
 	cr_expect_eq(WEXITSTATUS(pclose(output)), 1);
 	cr_expect(strstr(words, "started by zinfd"), "%s", words);
+}
+
+/* ---- rights ---- */
+
+/* Some user that is not root, and has nothing. */
+#define OTHER_UID 54321u
+
+/* Whether /proc/@pid/status has @line. */
+static bool has_line(pid_t pid, const char *line)
+{
+	char path[64], found[256];
+	bool has = false;
+	FILE *file;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/status", (int)pid); /* Fits. */
+	file = fopen(path, "re");
+	cr_assert(file);
+	while (!has && fgets(found, sizeof(found), file)) {
+		found[strcspn(found, "\n")] = '\0';
+		has = !strcmp(found, line);
+	}
+	(void)fclose(file);
+	return has;
+}
+
+Test(spawn, zinf_net_of_a_root_daemon_is_the_jobs_user_without_rights)
+{
+	static const char *const lines[] = { "Uid:\t54321\t54321\t54321\t54321",
+		                             "Gid:\t65534\t65534\t65534\t65534",
+		                             "Groups:\t ",
+		                             "NoNewPrivs:\t1",
+		                             "CapEff:\t0000000000000000",
+		                             "CapPrm:\t0000000000000000" };
+	struct net_test test = { .host = NULL };
+	struct net_header hello;
+	struct zi_text text;
+	int fd, pidfd;
+	pid_t pid;
+
+	net_test_skip_unless_built(&test);
+	if (geteuid())
+		cr_skip_test("only root starts programs as another user");
+	cr_assert_eq(spawn_worker(test.program, OTHER_UID, &text, &fd, &pidfd, &pid), 0, "%s",
+	             text.chars);
+	cr_assert_eq(zi_fd_set_nonblock(fd, false), 0);
+	cr_assert_eq(recv(fd, &hello, sizeof(hello), 0), sizeof(hello));
+	for (uint32_t i = 0; i < ZI_COUNT_OF(lines); i++)
+		cr_expect(has_line(pid, lines[i]), "%s", lines[i]);
+	zi_close(fd);
+	spawn_reap(pidfd, &text);
+	cr_expect(strstr(text.chars, "exit code 0"), "%s", text.chars);
+	zi_close(pidfd);
+}
+
+Test(spawn, zinf_net_of_one_user_keeps_it_and_gains_no_rights)
+{
+	struct net_test test = { .host = NULL };
+	struct net_header hello;
+	struct zi_text text;
+	int fd, pidfd;
+	pid_t pid;
+
+	net_test_skip_unless_built(&test);
+	cr_assert_eq(spawn_worker(test.program, geteuid(), &text, &fd, &pidfd, &pid), 0, "%s",
+	             text.chars);
+	cr_assert_eq(zi_fd_set_nonblock(fd, false), 0);
+	cr_assert_eq(recv(fd, &hello, sizeof(hello), 0), sizeof(hello));
+	cr_expect(has_line(pid, "NoNewPrivs:\t1"));
+	zi_close(fd);
+	spawn_reap(pidfd, &text);
+	zi_close(pidfd);
+}
+
+Test(spawn, a_uid_that_is_none_ends_zinf_net)
+{
+	static const char *const wrong[] = { "0", "-1", "4294967295", "12x", "''", "root" };
+	struct net_test test = { .host = NULL };
+
+	net_test_skip_unless_built(&test);
+	for (uint32_t i = 0; i < ZI_COUNT_OF(wrong); i++) {
+		char command[600], words[256] = "";
+		FILE *output;
+
+		(void)snprintf(command, sizeof(command), "%s %s 2>&1 3</dev/null", test.program,
+		               wrong[i]);
+		output = popen(command, "r");
+		cr_assert(output);
+		cr_expect(fgets(words, sizeof(words), output));
+		cr_expect_eq(WEXITSTATUS(pclose(output)), 1);
+		cr_expect(strstr(words, "is no uid of a user"), "%s: %s", wrong[i], words);
+	}
+}
+
+/* Both nodes hear it at once, though only the first one would have listened. */
+Test(spawn, a_port_below_1024_is_refused_for_users)
+{
+	struct net_test test = { .host = NULL };
+
+	net_test_skip_unless_built(&test);
+	test.uid = OTHER_UID;
+	net_test_init(&test, 2);
+	test.epoch = 1;
+	test.port = 443;
+	net_test_join_one(&test, 0, NET_TEST_MS);
+	net_test_join_one(&test, 1, NET_TEST_MS);
+	net_test_run(&test);
+	for (uint32_t i = 0; i < 2; i++) {
+		cr_expect_eq(test.nodes[i].request.error, -EACCES, "%u: %d", i,
+		             test.nodes[i].request.error);
+		cr_expect(strstr(test.nodes[i].request.text.chars, "port 443 (ZINF_PORT)"), "%s",
+		          test.nodes[i].request.text.chars);
+	}
+	net_test_deinit(&test);
+}
+
+/* A job of a user goes the whole way with these rights: it meets and maps slabs. */
+Test(spawn, nodes_of_a_users_job_meet_and_map_their_slabs)
+{
+	struct net_test test = { .host = NULL };
+
+	net_test_skip_unless_built(&test);
+	test.uid = OTHER_UID;
+	net_test_init(&test, 2);
+	net_test_join(&test);
+	net_test_deinit(&test);
 }

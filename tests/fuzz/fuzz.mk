@@ -33,9 +33,10 @@ $(FUZZ_SEEDS_BIN): $(BUILD)/%: $(BUILD)/%.o $(FUZZ_PARTS_A) $(DAEMON_A)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LIBS_daemon)
 build-tests: $(FUZZ_SEEDS_BIN)
 
-.PHONY: fuzz fuzz-run fuzz-repeat fuzz-minimize fuzz-seeds check-fuzz build-fuzz
+.PHONY: fuzz fuzz-run fuzz-repeat fuzz-minimize fuzz-seeds fuzz-pack check-fuzz build-fuzz
 FUZZ_SECONDS ?= 60
 FUZZ_TARGET ?=
+FUZZ_LOOSE = $(patsubst tests/fuzz/corpus/%/,%,$(wildcard tests/fuzz/corpus/*/))
 build-fuzz: $(FUZZ_BIN)
 
 fuzz: ## fuzz every surface, ASan and UBSan on [FUZZ_SECONDS=n for each, FUZZ_TARGET=name]
@@ -52,8 +53,16 @@ fuzz-minimize: ## keep in the corpora only what reaches something that the other
 	@tests/fuzz/run.sh build/fuzz minimize $(if $(FUZZ_TARGET),$(FUZZ_TARGET),$(FUZZ_TARGETS))
 
 fuzz-seeds: $(FUZZ_SEEDS_BIN) ## make the kept inputs of the catalog's file anew, after a change of its tables
-	@$(FUZZ_SEEDS_BIN) tests/fuzz/corpus/catalog_file
+	@tests/fuzz/run.sh $(BUILD) unpack catalog_file
+	@$(FUZZ_SEEDS_BIN) $(BUILD)/kept/catalog_file
+	@tests/fuzz/run.sh $(BUILD) pack catalog_file
+
+fuzz-pack: ## put the inputs of the folders tests/fuzz/corpus/TARGET/ into the archives TARGET.tar
+	@tests/fuzz/run.sh $(BUILD) unpack $(FUZZ_LOOSE)
+	@tests/fuzz/run.sh $(BUILD) pack $(FUZZ_LOOSE)
 
 check-fuzz: $(FUZZ_BIN) $(FUZZ_SEEDS_BIN) ## repeat every input that fuzzing has kept
-	@$(FUZZ_SEEDS_BIN) --check tests/fuzz/corpus/catalog_file
-	@tests/fuzz/run.sh $(BUILD) replay $(FUZZ_TARGETS)
+	@tests/fuzz/run.sh $(BUILD) unpack catalog_file
+	@$(FUZZ_SEEDS_BIN) --check $(BUILD)/kept/catalog_file
+	@printf '%s\n' $(FUZZ_TARGETS) | xargs -n 1 -P 2 tests/fuzz/run.sh $(BUILD) replay
+	@echo "check-fuzz: the kept inputs of $(words $(FUZZ_TARGETS)) targets were repeated"

@@ -5,13 +5,18 @@
 #   tests/fuzz/run.sh BUILD repeat TARGET FILE        one input
 #   tests/fuzz/run.sh BUILD replay TARGET...          all inputs kept in the tree, without libFuzzer
 #   tests/fuzz/run.sh BUILD minimize TARGET...        merges what fuzzing found into the tree's corpora
+#   tests/fuzz/run.sh BUILD unpack TARGET...          the kept inputs as files: BUILD/kept/TARGET
+#   tests/fuzz/run.sh BUILD pack TARGET...            the archives anew, of BUILD/kept/TARGET
+# Kept inputs of a target lie in the archive tests/fuzz/corpus/TARGET.tar, and those that are not packed yet in the
+# folder tests/fuzz/corpus/TARGET; `make fuzz-pack` puts them into the archive.
 # Found inputs and crashes lie in BUILD/corpus/TARGET and BUILD/crashes; exit code 1 when a target
 # crashed, leaked, or took too long with an input.
 set -u
 
 build=$1 mode=$2
 shift 2
-kept=tests/fuzz/corpus
+corpus=tests/fuzz/corpus
+kept=$build/kept
 # A container's memory is not all ours; an input that needs more is a finding.
 limits="-rss_limit_mb=4096 -malloc_limit_mb=1024 -timeout=25"
 export ASAN_OPTIONS=abort_on_error=0:detect_leaks=1:allocator_may_return_null=1
@@ -34,9 +39,27 @@ options() {
 	return 0
 }
 
+# Anew, as the tree has them. A target that is new has none.
+unpack() {
+	rm -rf "${kept:?}/$1"
+	mkdir -p "$kept/$1"
+	[ ! -f "$corpus/$1.tar" ] || tar -xf "$corpus/$1.tar" -C "$kept/$1" || return 1
+	[ ! -d "$corpus/$1" ] || cp -R "$corpus/$1/." "$kept/$1/"
+}
+
+# The same inputs give the same archive.
+pack() {
+	(cd "$kept/$1" && LC_ALL=C ls -A | tar --format=ustar --mtime=@0 --owner=0 --group=0 --numeric-owner \
+		--mode=644 --verbatim-files-from -T - -cf -) >"$scratch/tar" || return 1
+	cp "$scratch/tar" "$corpus/$1.tar"
+	rm -rf "${corpus:?}/$1"
+	printf '%-14s %s inputs\n' "$1" "$(ls -A "$kept/$1" | wc -l)"
+}
+
 fuzz_one() {
 	target=$1
-	mkdir -p "$build/corpus/$target" "$build/crashes" "$kept/$target"
+	mkdir -p "$build/corpus/$target" "$build/crashes"
+	unpack "$target" || return 1
 	before=$(find "$build/crashes" -name "$target-*" | wc -l)
 	log="$scratch/log"
 	# shellcheck disable=SC2046
@@ -72,25 +95,33 @@ repeat)
 	;;
 replay)
 	for target; do
-		[ -d "$kept/$target" ] || { echo "no corpus: $kept/$target"; bad=1; continue; }
+		[ -e "$corpus/$target.tar" ] || [ -d "$corpus/$target" ] ||
+			{ echo "no corpus: $corpus/$target.tar"; bad=1; continue; }
+		unpack "$target" || { bad=1; continue; }
 		result=$("$(program "$target")" "$kept/$target" 2>"$scratch/log") || {
 			tail -n 20 "$scratch/log"
 			echo "failed: $(program "$target") $kept/$target"
 			bad=1
 			continue
 		}
-		printf '%-14s %s\n' "$target" "$result"
+		[ -z "${FUZZ_VERBOSE:-}" ] || printf '%-14s %s\n' "$target" "$result"
 	done
 	;;
 minimize)
 	for target; do
-		mkdir -p "$scratch/$target" "$kept/$target" "$build/corpus/$target"
+		mkdir -p "$scratch/$target" "$build/corpus/$target"
+		unpack "$target" || { bad=1; continue; }
 		"$(program "$target")" $limits -set_cover_merge=1 "$scratch/$target" "$kept/$target" \
 			"$build/corpus/$target" >"$scratch/log" 2>&1 || { cat "$scratch/log"; bad=1; continue; }
 		# Regressions have names of their own and stay.
 		find "$kept/$target" -type f -name '????????????????????????????????????????' -delete
 		cp -n "$scratch/$target/"* "$kept/$target/"
-		printf '%-14s %s inputs\n' "$target" "$(ls "$kept/$target" | wc -l)"
+		pack "$target" || bad=1
+	done
+	;;
+unpack | pack)
+	for target; do
+		"$mode" "$target" || bad=1
 	done
 	;;
 *)

@@ -127,14 +127,21 @@ $(BUILD)/%.o: %.c Makefile
 # Instruction sets are chosen per file and dispatched at run time (kernels/isa.c); other machines run
 # the reference, and these files are empty there.
 ifeq ($(shell uname -m),x86_64)
-$(BUILD)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c -O3
-$(BUILD)/%_avx512.o: CFLAGS += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl \
+$(BUILD)/%_avx2.o $(BUILD)/%_avx2.ok: CFLAGS += -mavx2 -mfma -mf16c -O3
+$(BUILD)/%_avx512.o $(BUILD)/%_avx512.ok: CFLAGS += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl \
 	-mprefer-vector-width=512 -O3
 $(BUILD)/examples/gpt/product_bf16_avx512.o: CFLAGS += -mavx512bf16
 endif
 # At -O2 gcc 12 leaves loops of unknown length scalar. Same bits: nothing is contracted or reordered.
 $(patsubst %,$(BUILD)/examples/gpt/%.o,attention embedding gelu layernorm linear loss product units): \
 	CFLAGS += -O3
+
+# A compiler's warnings without its code (check-syntax).
+$(BUILD)/%.ok: %.c Makefile
+	$(call say,SYNTAX,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -fsyntax-only -MMD -MP -MF $@.d -MT $@ $<
+	@touch $@
 
 define module_rule
 $(call archive,$(1)): $(call objects,$(1))
@@ -173,6 +180,11 @@ $(GLOO_OBJECTS): $(BUILD)/%.o: %.cc Makefile
 	$(call say,CXX,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CACHE) $(CXX) $(CXXFLAGS_BASE) -idirafter daemon/worker/net $(OPT_$(VARIANT)) -MMD -MP -c -o $@ $<
+$(GLOO_OBJECTS:.o=.ok): $(BUILD)/%.ok: %.cc Makefile
+	$(call say,SYNTAX,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(CXXFLAGS_BASE) -idirafter daemon/worker/net $(OPT_$(VARIANT)) -fsyntax-only -MMD -MP -MF $@.d -MT $@ $<
+	@touch $@
 NET_A := $(foreach folder,daemon/worker common/wire kernels common/base,$(call archive,$(folder)))
 $(NET): $(NET_OBJECTS) $(NET_A)
 	$(call say,LD,$@)

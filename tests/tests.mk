@@ -146,7 +146,7 @@ build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(
 check: ## install what is missing, build with warnings as errors (gcc, clang), run all tests and checks
 	@tools/deps build check
 	@$(MAKE) --no-print-directory -s -j2 WERROR=1 all build-tests
-	@$(MAKE) --no-print-directory -s -j2 WERROR=1 VARIANT=clang all
+	@$(MAKE) --no-print-directory -s -j2 WERROR=1 VARIANT=clang check-syntax
 	@$(MAKE) --no-print-directory -s check-floors check-headers check-tools tidy check-install
 	@$(MAKE) --no-print-directory -s check-bits SEED=1 CASES=8
 	@$(MAKE) --no-print-directory -s check-bits SEED=2 CASES=8

@@ -33,10 +33,10 @@ static const struct {
 	const char *noun;
 	bool is_bytes;
 } kinds[_SESS_UID_KIND_COUNT] = {
-	[SESS_UID_SESSIONS] = { "limits.sessions_per_uid", "sessions" },
+	[SESS_UID_SESSIONS] = { "limits.sessions_per_uid", "sessions", false },
 	[SESS_UID_CONNECTIONS] = { "limits.connections_per_uid",
-	                           "connections that are not attached" },
-	[SESS_UID_ANSWERS] = { "limits.answers_per_uid", "answers that it has not read" },
+	                           "connections that are not attached", false },
+	[SESS_UID_ANSWERS] = { "limits.answers_per_uid", "answers that it has not read", false },
 	[SESS_UID_ANSWER_BYTES] = { "limits.answer_bytes_per_uid",
 	                            "of answers that it has not read", true },
 };

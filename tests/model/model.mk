@@ -4,5 +4,10 @@
 .PHONY: check-model
 
 MODEL ?= quick
-check-model: ## spin searches the protocols of tests/model to the end [MODEL=full: larger sizes, minutes]
+# The answer is the same until a model changes.
+MODEL_OK := $(BUILD)/model/$(MODEL).ok
+check-model: $(MODEL_OK) ## spin searches the protocols of tests/model to the end [MODEL=full: larger sizes, minutes]
+$(MODEL_OK): $(wildcard tests/model/*)
+	@mkdir -p $(@D)
 	@tests/model/check $(filter full,$(MODEL)) $(BUILD)/model
+	@touch $@

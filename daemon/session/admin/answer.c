@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ADMIN is told, as JSON (docs/ADMIN.md names every key). Floor 6, shard thread. Jansson
+ * What ADMIN is told, as JSON (docs/ANSWERS.md names every key). Floor 6, shard thread. Jansson
  * builds with NULL in place of what it could not allocate and says so at the end, so errors are
  * looked for once. Other uids than root and the daemon's own see their own jobs only.
  */

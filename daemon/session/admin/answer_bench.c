@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `bench nvme`: what was measured of a store, as JSON (docs/ADMIN.md). Floor 6, shard thread. */
+/* `bench nvme`: what was measured of a store, as JSON (docs/ANSWERS.md). Floor 6, shard thread. */
 #include "daemon/session/admin/answer_bench.h"
 
 #include "common/base/err.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups of a job's ranks and who waits for whom, as JSON (docs/ADMIN.md). Floor 6, shard thread.
+/* Groups of a job's ranks and who waits for whom, as JSON (docs/ANSWERS.md). Floor 6, shard thread.
  */
 #include "daemon/session/admin/answer_coll.h"
 

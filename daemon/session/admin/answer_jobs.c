@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `jobs`: what zero reports of each, as JSON (docs/ADMIN.md). Floor 6, shard thread. */
+/* `jobs`: what zero reports of each, as JSON (docs/ANSWERS.md). Floor 6, shard thread. */
 #include "daemon/session/admin/answer_jobs.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `snapshot …`, `delete`: asked of zero, answered when done (docs/ADMIN.md). Floor 6, shard
+/* `snapshot …`, `delete`: asked of zero, answered when done (docs/ANSWERS.md). Floor 6, shard
  * thread. */
 #include "daemon/session/admin/answer_snapshots.h"
 

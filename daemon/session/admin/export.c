@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `export …`: a held snapshot's extents, several at once, into windows that the client maps
- * (docs/ADMIN.md). The client writes the files, with its own rights. Floor 6, shard thread, but for
- * sess_export_drop().
+ * (docs/ANSWERS.md). The client writes the files, with its own rights. Floor 6, shard thread;
+ * sess_export_drop() says its own.
  *
  * An export belongs to its connection: it ends with it, and with what is being read then. Each
  * window is for itself:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * `load …`: a client describes a snapshot and then sends its extents, several at once, through
- * windows that it writes (docs/ADMIN.md). It reads the files, with its own rights. Floor 6, shard
+ * windows that it writes (docs/ANSWERS.md). It reads the files, with its own rights. Floor 6, shard
  * thread, but for sess_import_drop().
  *
  *   open ──▶ describe ──▶ put and wait, of each extent ──▶ end

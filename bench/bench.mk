@@ -42,8 +42,8 @@ bench-nvme: $(call bench_needs,nvme,$(ZINFD) $(ZCTL)) ## a step on NVMe over the
 	$(Q)$(call bench_run,nvme)
 bench-step: $(call bench_needs,step,$(ZINFD) $(ZCTL) $(GPT)) ## reduce and AdamW over Gloo and torch; zinf-gpt over its bound
 	$(Q)$(call bench_run,step) $(PARTS)
-bench-wire: $(call bench_needs,wire,$(ZINFD) $(ZCTL)) ## an empty request over a bare ping-pong
-	$(Q)$(call bench_run,wire)
+bench-wire: $(call bench_needs,wire,$(ZINFD) $(ZCTL)) ## an empty request over a bare ping-pong; a step beside floods of questions
+	$(Q)$(call bench_run,wire) $(PARTS)
 
 # What the suite calls is right, and it has rows: no time is looked at.
 .PHONY: check-bench

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Suite `wire`: the round trip of an empty request through a real zinfd.
+ * Suite `wire`: the round trip of an empty request through a real zinfd, and a job's step beside
+ * clients that flood the daemon with questions.
  *
  *   spinning   one client on two CPUs; against the bound 0.5 us, and against a bare ping-pong of a
  *              shared word between two processes. A virtual machine's two CPUs may lie near or far:
@@ -8,15 +9,20 @@
  *   sleeping   spin budget 0 on both sides; against the better of a bare futex and a bare eventfd
  *              ping-pong, everything pinned to the same two CPUs; within 10 %: ratio 0.91
  *
+ *   flood      a step of a small job beside clients that ask without a pause, against the same step
+ *              beside as many busy loops: at most 1.5 times as long, ratio 0.67
+ *
  * Own figure and peers alternate, one ratio per round; each figure is the median of single round
  * trips of that round.
  */
 #include <dirent.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "bench/flood.h"
 #include "bench/pingpong.h"
 #include "bench/report.h"
 #include "common/base/clock.h"
@@ -30,6 +36,11 @@
 #define SPIN_BOUND_NS 500.0
 #define CPU_CLIENT    0
 #define CPU_DAEMON    1
+#define FLOOD_ROUNDS  9
+#define FLOOD_STEPS   200u
+/* Of the job beside a flood: small units, so that a step is many requests. */
+#define FLOOD_UNITS 8u
+#define FLOOD_ROWS  128u
 
 /* Pins the daemon's shard thread; its other threads sleep in this bench. */
 static int pin_shard(pid_t pid)
@@ -165,7 +176,154 @@ static int bench_sleeping(struct bench_report *report)
 	return harness_stop(&harness);
 }
 
-int main(void)
+/* ---- beside a flood ---- */
+
+/* The rows above have pinned this process. */
+static int unpin(void)
+{
+	cpu_set_t all;
+
+	memset(&all, 0xff, sizeof all);
+	return sched_setaffinity(0, sizeof all, &all);
+}
+
+/* A job of one rank; each unit has @param_count parameters of (@rows, @rows). */
+static int open_job(const struct harness *harness, const char *job, uint32_t unit_count,
+                    uint32_t param_count, uint64_t rows, enum zinf_offload offload,
+                    struct zinf **ret_zinf)
+{
+	struct zinf_options options = ZINF_OPTIONS_INIT;
+	const uint64_t shape[2] = { rows, rows };
+	uint32_t index;
+	int r = 0;
+
+	options.socket_path = harness->socket_path;
+	options.job = job;
+	options.rank = 0;
+	options.world_size = 1;
+	options.offload_optimizer = offload;
+	if (zinf_attach(&options, ret_zinf)) {
+		fprintf(stderr, "bench: %s\n", zinf_attach_error());
+		return -1;
+	}
+	for (uint32_t i = 0; !r && i < unit_count; i++) {
+		char name[32];
+
+		(void)snprintf(name, sizeof name, "unit.%u", i);
+		r = zinf_unit_add(*ret_zinf, name, &index);
+		for (uint32_t k = 0; !r && k < param_count; k++) {
+			(void)snprintf(name, sizeof name, "param.%u.%u", i, k);
+			r = zinf_param_add(*ret_zinf, name, 2, shape, &index);
+		}
+	}
+	if (r || zinf_materialize(*ret_zinf) || zinf_commit(*ret_zinf, NULL, 0)) {
+		fprintf(stderr, "bench: %s\n", zinf_error_text(*ret_zinf));
+		return -1;
+	}
+	return 0;
+}
+
+/* Milliseconds; negative after saying why. */
+static double measure_step(struct zinf *zinf)
+{
+	struct zinf_step_options options = ZINF_STEP_OPTIONS_INIT;
+	struct zinf_step_stats stats = { .bytes = sizeof stats };
+	uint64_t start_ns = zi_clock_now_ns();
+	zinf_ticket ticket;
+	int r;
+
+	r = zinf_step_begin(zinf, &options);
+	for (uint32_t i = 0; !r && i < FLOOD_UNITS; i++) {
+		r = zinf_grad_acquire(zinf, i);
+		if (!r)
+			r = zinf_reduce(zinf, i);
+	}
+	if (!r)
+		r = zinf_step(zinf, NULL, 0, &ticket);
+	if (!r)
+		r = zinf_wait(zinf, ticket, &stats);
+	if (!r)
+		return (double)(zi_clock_now_ns() - start_ns) / 1e6;
+	fprintf(stderr, "bench: %s\n", zinf_error_text(zinf));
+	return -1;
+}
+
+/* Milliseconds of a step beside a flood, all steps counted: one that stalls is not hidden by the
+ * others. Negative after saying why. */
+static double measure_beside(const struct harness *harness, struct zinf *zinf, enum flood_kind kind)
+{
+	struct flood flood;
+	double sum_ms = 0;
+
+	if (flood_start(&flood, kind, harness->socket_path))
+		return -1;
+	for (uint32_t i = 0; i < FLOOD_STEPS; i++) {
+		double ms = measure_step(zinf);
+
+		if (ms < 0) {
+			flood_stop(&flood);
+			return -1;
+		}
+		sum_ms += ms;
+	}
+	flood_stop(&flood);
+	return sum_ms / FLOOD_STEPS;
+}
+
+static int bench_flood(struct bench_report *report, const struct harness *harness,
+                       struct zinf *zinf, enum flood_kind kind, const char *name)
+{
+	double own[FLOOD_ROUNDS], peer[FLOOD_ROUNDS];
+
+	for (int i = 0; i < FLOOD_ROUNDS; i++) {
+		own[i] = measure_beside(harness, zinf, kind);
+		peer[i] = measure_beside(harness, zinf, FLOOD_BUSY);
+		if (own[i] <= 0 || peer[i] <= 0)
+			return -1;
+	}
+	(void)bench_report_add_turns(report,
+	                             &(struct bench_row){ .name = name,
+	                                                  .unit = "ms",
+	                                                  .peer_name = "6 busy loops",
+	                                                  .target = 0.67,
+	                                                  .runs = FLOOD_ROUNDS },
+	                             BENCH_TIME, own, peer);
+	return 0;
+}
+
+static int bench_floods(struct bench_report *report)
+{
+	static const struct {
+		enum flood_kind kind;
+		const char *name;
+	} kinds[] = {
+		{ FLOOD_SHOW, "a step beside 6 clients: status, jobs, limits" },
+		{ FLOOD_EXPORT, "a step beside 6 clients: export open" },
+		{ FLOOD_LOAD, "a step beside 6 clients: load open, describe" },
+		{ FLOOD_HUGE, "a step beside 6 clients: load of 32 MiB" },
+	};
+	const struct harness_options options = { .cpu_capacity = "1G", .nvme_size = "256M" };
+	struct zinf *exported = NULL, *zinf = NULL;
+	struct harness harness;
+	int r = 0;
+
+	if (harness_start(&harness, &options))
+		return -1;
+	if (open_job(&harness, FLOOD_JOB, 1, FLOOD_PARAMS, 1, ZINF_OFFLOAD_NVME, &exported) ||
+	    open_job(&harness, "bench-step", FLOOD_UNITS, 1, FLOOD_ROWS, ZINF_OFFLOAD_NONE,
+	             &zinf)) {
+		harness_remove(&harness);
+		return -1;
+	}
+	for (size_t i = 0; !r && i < sizeof kinds / sizeof *kinds; i++)
+		r = bench_flood(report, &harness, zinf, kinds[i].kind, kinds[i].name);
+	zinf_detach(zinf);
+	zinf_detach(exported);
+	return harness_stop(&harness) || r;
+}
+
+/* wire [DIRECTORY [flood]]: with the word, the rows beside floods only. */
+int main(int argc, char **argv)
 {
 	struct bench_report report;
 
@@ -174,7 +332,9 @@ int main(void)
 		fprintf(stderr, "bench: skipped: the suite wire needs two CPUs\n");
 		return 0;
 	}
-	if (bench_spinning(&report) || bench_sleeping(&report))
+	if (argc < 3 && (bench_spinning(&report) || bench_sleeping(&report) || unpin()))
 		return 1;
-	return bench_report_write(&report, "build/bench") ? 1 : 0;
+	if (bench_floods(&report))
+		return 1;
+	return bench_report_write(&report, argc > 1 ? argv[1] : "build/bench") ? 1 : 0;
 }

@@ -152,6 +152,11 @@ const struct config_key config_keys[] = {
 	{ "limits", "connections_per_uid", CONFIG_COUNT, OF(connections_per_uid), 1, 16384,
 	  .fallback = "64",
 	  .doc = "Connections of one uid that are not attached; as many as ranks start at once." },
+	{ "limits", "descriptors_per_uid", CONFIG_COUNT, OF(descriptors_per_uid), 16, 1u << 20,
+	  .special = "auto", .special_value = 0, .fallback = "auto",
+	  .doc = "Descriptors that the daemon opens for one uid: 6 for each attached process, one "
+	         "for each segment of memory that its jobs have, 2 for each zinf-net. auto: a "
+	         "quarter of what the daemon may open (RLIMIT_NOFILE)." },
 	{ "limits", "answers_per_uid", CONFIG_COUNT, OF(answers_per_uid), 1, 16384,
 	  .fallback = "16", .doc = "Answers to zctl that one uid has not read to their end." },
 	{ "limits", "answer_bytes_per_uid", CONFIG_BYTES, OF(answer_bytes_per_uid), 1ull << 20,

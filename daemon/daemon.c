@@ -176,6 +176,7 @@ static int make_zero(struct daemon *daemon, struct zi_text *text)
 		.is_staging_kept = config->is_staging_kept,
 		.uid_cpu_limit_bytes = config->uid_cpu_bytes,
 		.uid_nvme_limit_bytes = config->uid_nvme_bytes,
+		.uid_fds_max = limits_uid_descriptors(config),
 		.uid_write_budget = { .day_bytes = config->uid_write_bytes,
 		                      .action = (enum tier_budget_action)config->uid_write_action },
 		.told = zero_told,

@@ -3,6 +3,7 @@
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "daemon/daemon.h"
+#include "daemon/limits.h"
 #include "kernels/kernels.h"
 #include "nvme/nvme.h"
 
@@ -45,6 +46,8 @@ static void fill_limits(struct daemon *daemon)
 		{ "connections", "limits.connections", config->connections },
 		{ "connections_per_uid", "limits.connections_per_uid",
 		  config->connections_per_uid },
+		{ "descriptors_per_uid", "limits.descriptors_per_uid",
+		  limits_uid_descriptors(config) },
 		{ "answers_per_uid", "limits.answers_per_uid", config->answers_per_uid },
 		{ "answer_bytes_per_uid", "limits.answer_bytes_per_uid",
 		  config->answer_bytes_per_uid },

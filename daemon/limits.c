@@ -37,6 +37,21 @@ void limits_raise(void)
 	raise_limit(RLIMIT_MEMLOCK, "RLIMIT_MEMLOCK");
 }
 
+/* Of how many uids each may have its share of the daemon's descriptors at once. */
+#define LIMITS_UID_SHARES      4u
+#define LIMITS_UID_DESCRIPTORS 64u /* at least, however few there are */
+
+uint32_t limits_uid_descriptors(const struct config *config)
+{
+	struct rlimit limit = { .rlim_cur = 0 };
+
+	if (config->descriptors_per_uid)
+		return (uint32_t)config->descriptors_per_uid;
+	(void)getrlimit(RLIMIT_NOFILE, &limit); /* Else the least. */
+	return (uint32_t)ZI_MIN(ZI_MAX(limit.rlim_cur / LIMITS_UID_SHARES, LIMITS_UID_DESCRIPTORS),
+	                        UINT32_MAX);
+}
+
 /* A process with CAP_IPC_LOCK locks what it likes. */
 static bool may_lock_anything(void)
 {

@@ -14,6 +14,8 @@ struct config;
 
 /* Raises soft limits (descriptors, locked memory) to the hard ones. */
 void limits_raise(void);
+/* limits.descriptors_per_uid, "auto" resolved: a quarter of RLIMIT_NOFILE. */
+uint32_t limits_uid_descriptors(const struct config *config);
 /* Capacity of the CPU tier, "auto" resolved. Refused with both figures when it is more than there
  * is, when it should be locked or huge and cannot be. */
 int limits_check(const struct config *config, struct zi_text *text, uint64_t *ret_capacity_bytes);

@@ -14,14 +14,14 @@
 #include "common/base/fd.h"
 #include "daemon/session/sess.h"
 
-/* One small region, charged to the uid, with no huge pages: a ring is 80 KiB. */
-static int sess_make_region(struct sess_shard *shard, struct sess *session, const char *name,
-                            uint64_t bytes, struct zi_text *text, struct tier_segment **ret_segment)
-{
-	struct tier_account *account = zero_account(shard->zero, session->uid);
+/* Beside those of the rings: the socket, the pidfd and two doorbells. */
+#define SESS_FDS 4u
 
-	if (!account)
-		return err_origin(-ENOMEM);
+/* One small region, charged to the uid, with no huge pages: a ring is 80 KiB. */
+static int sess_make_region(struct sess_shard *shard, struct tier_account *account,
+                            const char *name, uint64_t bytes, struct zi_text *text,
+                            struct tier_segment **ret_segment)
+{
 	return err_trace(tier_segment_new(shard->ring_tier, account, name, bytes, TIER_PAGES_SMALL,
 	                                  text, ret_segment));
 }
@@ -30,14 +30,20 @@ static int sess_make_region(struct sess_shard *shard, struct sess *session, cons
 int sess_rings_make(struct sess_shard *shard, struct sess *session, struct zi_text *text)
 {
 	uint32_t entries = shard->limits.ring_entries;
+	struct tier_account *account = zero_account(shard->zero, session->uid);
 	struct zi_downlink_header *downlink;
 	int r;
 
-	r = sess_make_region(shard, session, "zinf-uplink", zi_uplink_bytes(entries), text,
+	if (!account)
+		return err_origin(-ENOMEM);
+	if (tier_account_take_fds(account, SESS_FDS, text))
+		return err_origin(-EDQUOT);
+	session->fd_count = SESS_FDS;
+	r = sess_make_region(shard, account, "zinf-uplink", zi_uplink_bytes(entries), text,
 	                     &session->uplink);
 	if (r)
 		return err_trace(r);
-	r = sess_make_region(shard, session, "zinf-downlink", zi_downlink_bytes(entries), text,
+	r = sess_make_region(shard, account, "zinf-downlink", zi_downlink_bytes(entries), text,
 	                     &session->downlink);
 	if (r)
 		return err_trace(r);
@@ -72,6 +78,10 @@ void sess_rings_free(struct sess *session)
 	session->doorbell_fd = zi_close(session->doorbell_fd);
 	session->downlink = tier_segment_unref(session->downlink);
 	session->uplink = tier_segment_unref(session->uplink);
+	if (session->fd_count)
+		tier_account_give_fds(zero_account(session->shard->zero, session->uid),
+		                      session->fd_count);
+	session->fd_count = 0;
 }
 
 /* See rings.h. */

@@ -177,7 +177,8 @@ struct sess {
 	int doorbell_fd;                  /* the client rings it */
 	int client_doorbell_fd;           /* we ring it: write end of a pipe */
 	struct tier_segment *uplink, *downlink;
-	struct zero_op request;                     /* the request on the socket that is pending */
+	uint32_t fd_count;      /* descriptors that are counted for the uid, beside the rings' */
+	struct zero_op request; /* the request on the socket that is pending */
 	struct zero_snapshot_op snapshot_op;        /* the same, of SNAPSHOT */
 	int (*request_reply)(struct sess *session); /* answers that it has succeeded; NULL: DONE */
 	uint16_t request_type;

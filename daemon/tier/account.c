@@ -20,6 +20,7 @@ void tier_account_init(struct tier_account *account, const char *name, struct ti
 		account->name[i] = name[i];
 	for (uint32_t kind = 0; kind < _TIER_KIND_COUNT; kind++)
 		account->limit_bytes[kind] = UINT64_MAX;
+	account->limit_fds = UINT32_MAX;
 }
 
 /* Asserts that nothing is charged to it. */
@@ -27,6 +28,7 @@ void tier_account_deinit(struct tier_account *account)
 {
 	for (uint32_t kind = 0; kind < _TIER_KIND_COUNT; kind++)
 		assert(account->used_bytes[kind] == 0);
+	assert(account->used_fds == 0);
 	*account = (struct tier_account){ 0 };
 }
 
@@ -187,4 +189,37 @@ void tier_charge_return(struct tier_charge *charge)
 		payer->used_bytes[charge->tier->kind] -= charge->bytes;
 	}
 	*charge = (struct tier_charge){ 0 };
+}
+
+/**
+ * tier_account_take_fds() - count descriptors that are about to be opened
+ * @account: holds them, with all its parents
+ * @text: on a condition: held, asked for, limit and its key
+ *
+ * Return: 0; TIER_E_QUOTA an account would pass its limit: nothing is counted. Context: shard
+ * thread.
+ */
+int tier_account_take_fds(struct tier_account *account, uint32_t count, struct zi_text *text)
+{
+	for (const struct tier_account *payer = account; payer; payer = payer->parent) {
+		if (payer->used_fds <= payer->limit_fds &&
+		    count <= payer->limit_fds - payer->used_fds)
+			continue;
+		zi_text_set(text,
+		            "%s holds %u descriptors of zinfd and needs %u more, %u are allowed: "
+		            "raise limits.descriptors_per_uid, or end sessions and jobs",
+		            payer->name, payer->used_fds, count, payer->limit_fds);
+		return TIER_E_QUOTA;
+	}
+	for (struct tier_account *payer = account; payer; payer = payer->parent)
+		payer->used_fds += count;
+	return 0;
+}
+
+void tier_account_give_fds(struct tier_account *account, uint32_t count)
+{
+	for (struct tier_account *payer = account; payer; payer = payer->parent) {
+		assert(payer->used_fds >= count);
+		payer->used_fds -= count;
+	}
 }

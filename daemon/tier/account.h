@@ -18,6 +18,8 @@ struct tier_account {
 	struct tier_account *parent;            /* NULL for a uid */
 	uint64_t limit_bytes[_TIER_KIND_COUNT]; /* UINT64_MAX: none */
 	uint64_t used_bytes[_TIER_KIND_COUNT];
+	uint32_t limit_fds; /* UINT32_MAX: none */
+	uint32_t used_fds;  /* descriptors that the daemon has open for it */
 };
 
 struct tier_charge {
@@ -44,3 +46,8 @@ int tier_charge_check(const struct tier_part *parts, uint32_t part_count,
 /* What tier_charge_take() would take at most, now. */
 uint64_t tier_charge_room_bytes(const struct tier *tier, const struct tier_account *account);
 void tier_charge_return(struct tier_charge *charge); /* idempotent */
+/* @count descriptors, before they are opened, on the account and every account upward, all or none.
+ * TIER_E_QUOTA: @text has the figures and the key that sets the limit. */
+int tier_account_take_fds(struct tier_account *account, uint32_t count, struct zi_text *text);
+/* They are closed. */
+void tier_account_give_fds(struct tier_account *account, uint32_t count);

@@ -76,6 +76,10 @@ int tier_segment_charge_parts(const struct tier_part *parts, uint32_t part_count
 	segment->region = (struct zi_region)ZI_REGION_INIT;
 	segment->pages = parts[0].tier->wants_huge ? pages : TIER_PAGES_SMALL;
 	(void)snprintf(segment->name, sizeof(segment->name), "%s", name); /* Cut: only a name. */
+	r = tier_account_take_fds(account, 1, text);
+	if (r)
+		return charge_error(r);
+	segment->fd_account = account;
 	for (uint32_t i = 0; i < part_count; i++) {
 		struct tier *tier = parts[i].tier;
 
@@ -197,6 +201,8 @@ struct tier_segment *tier_segment_unref(struct tier_segment *segment)
 		zi_region_abandon(&segment->region);
 	else
 		zi_region_destroy(&segment->region);
+	if (segment->fd_account)
+		tier_account_give_fds(segment->fd_account, 1);
 	for (uint32_t i = 0; i < segment->charge_count; i++)
 		tier_charge_return(&segment->charges[i]);
 	free(segment);

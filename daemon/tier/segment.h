@@ -32,6 +32,7 @@ struct tier_segment {
 	enum tier_pages pages;      /* wanted */
 	struct nvme_engine *engine; /* registered with; NULL: not */
 	char name[32];
+	struct tier_account *fd_account; /* its descriptor is counted here; NULL: not yet */
 	uint32_t charge_count;
 	struct tier_charge charges[]; /* (charge_count,) one after the other, as the memory lies */
 };

@@ -64,7 +64,8 @@ static void retired_sweep(struct zero *zero)
 		struct zero_account *account =
 			container_of(link, struct zero_account, accounts_link);
 
-		if (account->account.used_bytes[TIER_CPU] || account->account.used_bytes[TIER_NVME])
+		if (account->account.used_bytes[TIER_CPU] ||
+		    account->account.used_bytes[TIER_NVME] || account->account.used_fds)
 			continue;
 		zi_list_remove(&account->accounts_link);
 		tier_account_deinit(&account->account);
@@ -143,6 +144,8 @@ struct zero_account *zero_account_of(struct zero *zero, uint32_t uid)
 	tier_account_init(&account->account, name, NULL);
 	account->account.limit_bytes[TIER_CPU] = zero->options.uid_cpu_limit_bytes;
 	account->account.limit_bytes[TIER_NVME] = zero->options.uid_nvme_limit_bytes;
+	if (zero->options.uid_fds_max)
+		account->account.limit_fds = zero->options.uid_fds_max;
 	account->tally.budget = zero->options.uid_write_budget;
 	zi_list_push_back(&zero->accounts, &account->accounts_link);
 	return account;

@@ -130,6 +130,7 @@ struct zero_options {
 	bool is_staging_kept; /* it keeps what a step wrote last, for the next one */
 	uint64_t uid_cpu_limit_bytes, uid_nvme_limit_bytes; /* quota per uid; UINT64_MAX none */
 	struct tier_budget uid_write_budget;                /* of each uid */
+	uint32_t uid_fds_max; /* descriptors that the daemon opens for one uid; 0: no limit */
 	uint32_t jobs_max, jobs_per_uid_max, units_max, params_max;
 	/* Milliseconds since 1970, UTC; NULL: the system's. */
 	uint64_t (*now_ms)(void *arg);

@@ -193,4 +193,6 @@ struct zero {
 
 void zero_drain(struct zero *zero);
 struct zero_account *zero_account_of(struct zero *zero, uint32_t uid); /* NULL: -ENOMEM */
+/* Descriptors of a zinf-net: its socket and its pidfd. */
+#define ZERO_WORKER_FDS 2u
 void zero_account_retire(struct zero *zero, struct zero_account *account);

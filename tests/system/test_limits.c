@@ -149,6 +149,60 @@ Test(limits, more_jobs_or_sessions_than_allowed_are_told_with_the_figure)
 	stop();
 }
 
+/* A limit that `zctl limits` shows of this uid; -1: it does not. */
+static long long limit_field(const char *name, const char *field)
+{
+	json_t *limits = harness_admin(&harness, "limits"), *limit;
+	long long value = -1;
+	size_t index;
+
+	cr_assert_not_null(limits);
+	/* clang-format off: it does not know the loop */
+	json_array_foreach(limits, index, limit)
+	{
+		if (!strcmp(json_string_value(json_object_get(limit, "name")), name) &&
+		    json_integer_value(json_object_get(limit, "uid")) == (json_int_t)geteuid())
+			value = json_integer_value(json_object_get(limit, field));
+	}
+	/* clang-format on */
+	json_decref(limits);
+	return value;
+}
+
+/* Six for each session: rings, doorbells, the socket, and the process's. */
+Test(limits, descriptors_of_a_uid_are_counted_shown_and_refused_with_the_figure)
+{
+	struct zinf_options options;
+	struct zinf *zinf[3];
+
+	start("[limits]\ndescriptors_per_uid = 20\n");
+	for (int i = 0; i < 3; i++) {
+		char name[16];
+
+		options = options_alone();
+		(void)snprintf(name, sizeof(name), "job.%d", i);
+		options.job = name;
+		zinf[i] = attach(&options);
+		cr_assert_eq(limit_field("descriptors_per_uid", "used"), 6 * (i + 1));
+	}
+	cr_assert_eq(limit_field("descriptors_per_uid", "value"), 20);
+	options.job = "job.3";
+	expect_refused(&options, -EDQUOT, "holds 18 descriptors");
+	system_expect_text(zinf_attach_error(), "limits.descriptors_per_uid");
+	lay_out(zinf[0], 1, 1000);
+	cr_assert_eq(zinf_materialize(zinf[0]), -EDQUOT, "parameters and gradients and state");
+	system_expect_text(zinf_error_text(zinf[0]), "20 are allowed");
+	zinf_detach(zinf[1]);
+	await_sessions(2);
+	cr_assert_eq(zinf_materialize(zinf[0]), 0, "%s", zinf_error_text(zinf[0]));
+	cr_assert_gt(limit_field("descriptors_per_uid", "used"), 12);
+	zinf_detach(zinf[0]);
+	zinf_detach(zinf[2]);
+	await_sessions(0);
+	cr_assert_eq(limit_field("descriptors_per_uid", "used"), 0);
+	stop();
+}
+
 /* ---- a disk that is full while the daemon works ---- */
 
 /* Fills the file system to its last block. */

@@ -64,6 +64,8 @@ static uint64_t used_of_job_owner(struct sess_shard *shard, const char *name,
 	account = zero_account(shard->zero, uid->uid);
 	if (!account)
 		return 0;
+	if (!strcmp(name, "descriptors_per_uid"))
+		return account->used_fds;
 	return account->used_bytes[!strcmp(name, "uid_cpu_bytes") ? TIER_CPU : TIER_NVME];
 }
 
@@ -94,8 +96,8 @@ static struct limits_use use_per_uid(struct sess_shard *shard, const struct sess
 	bool is_admin = asker == 0 || asker == geteuid();
 	enum sess_uid_kind kind;
 
-	if (!strcmp(fact->name, "jobs_per_uid") || !strcmp(fact->name, "uid_cpu_bytes") ||
-	    !strcmp(fact->name, "uid_nvme_bytes"))
+	if (!strcmp(fact->name, "jobs_per_uid") || !strcmp(fact->name, "descriptors_per_uid") ||
+	    !strcmp(fact->name, "uid_cpu_bytes") || !strcmp(fact->name, "uid_nvme_bytes"))
 		return use_of_jobs(shard, fact->name, jobs, asker, is_admin);
 	if (!sess_uid_find_kind(fact->key, &kind))
 		return use;

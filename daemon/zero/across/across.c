@@ -276,6 +276,10 @@ static int start(struct across *across, struct zi_text *text)
 		                              .arg = across };
 	int r = net_program(across->program, sizeof(across->program), text);
 
+	if (!r && tier_account_take_fds(&across->job->account->account, ZERO_WORKER_FDS, text))
+		r = err_origin(-EDQUOT);
+	if (!r)
+		across->fd_account = &across->job->account->account;
 	if (!r)
 		r = net_worker_new(across->zero->options.loop, &options, &across->worker);
 	if (!r)

@@ -49,6 +49,8 @@ struct across *across_destroy(struct across *across)
 	across->blobs = blobs_free(across->blobs);
 	across->heal = heal_free(across->heal);
 	free(across->peers);
+	if (across->fd_account)
+		tier_account_give_fds(across->fd_account, ZERO_WORKER_FDS);
 	free(across);
 	return NULL;
 }

@@ -89,12 +89,13 @@ struct across_written {
 struct across {
 	struct zero_job *job; /* NULL: nobody's any more */
 	struct zero *zero;
-	struct zi_list link; /* in zero->acrosses, when its ranks have left */
-	bool is_detached;    /* so; job is there as long as rounds are open */
-	bool has_words;      /* it had ended before they left: other nodes read why */
-	bool is_failing;     /* those who wait for a round are told */
-	uint64_t line;       /* of its commits: its group may be over, and another one there */
-	bool is_left;        /* its ranks have left, and it is the job's yet: across_over() */
+	struct tier_account *fd_account; /* its worker's descriptors; NULL: not counted */
+	struct zi_list link;             /* in zero->acrosses, when its ranks have left */
+	bool is_detached;                /* so; job is there as long as rounds are open */
+	bool has_words;                  /* it had ended before they left: other nodes read why */
+	bool is_failing;                 /* those who wait for a round are told */
+	uint64_t line; /* of its commits: its group may be over, and another one there */
+	bool is_left;  /* its ranks have left, and it is the job's yet: across_over() */
 	struct zi_timer left_timer; /* how long */
 	bool has_called;            /* the meeting, which collectives had not */
 	uint64_t ranks;             /* of this node, as it has come there: bits */

@@ -184,6 +184,10 @@ int far_new(const struct far *model, int error, const struct zi_text *why, struc
 	memcpy(far->name, far->job->name, sizeof(far->name));
 	far->deadline_ns = worker_deadline_ns(far);
 	r = net_program(far->program, sizeof(far->program), text);
+	if (!r && tier_account_take_fds(&far->job->account->account, ZERO_WORKER_FDS, text))
+		r = err_origin(-EDQUOT);
+	if (!r)
+		far->fd_account = &far->job->account->account;
 	if (!r)
 		r = net_worker_new(far->job->zero->options.loop,
 		                   &(struct net_worker_options){ .program = far->program,

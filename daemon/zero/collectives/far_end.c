@@ -26,6 +26,8 @@ struct far *far_destroy(struct far *far)
 	far->worker = net_worker_free(far->worker); /* Ends its request, which may arm `next`. */
 	zi_loop_disarm(&far->next);
 	far_unmap(far);
+	if (far->fd_account)
+		tier_account_give_fds(far->fd_account, ZERO_WORKER_FDS);
 	free(far);
 	return NULL;
 }

@@ -43,6 +43,7 @@ struct far {
 	/* What the worker maps: it reads and sends until it has answered FOLLOW. */
 	struct tier_segment *mapped[NET_SLAB_ARENAS + 1];
 	struct net_worker *worker;
+	struct tier_account *fd_account; /* the worker's descriptors; NULL: not counted */
 	struct net_request request;
 	struct zi_timer next; /* its answer is there: handled outside of the worker's own call */
 	char program[PATH_MAX];

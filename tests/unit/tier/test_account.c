@@ -122,3 +122,22 @@ Test(account, long_names_are_cut)
 	cr_assert_eq(strlen(account.name), sizeof(account.name) - 1);
 	tier_account_deinit(&account);
 }
+
+Test(account, descriptors_are_counted_upward_and_refused_with_the_figures)
+{
+	struct fixture fixture;
+
+	fixture_init(&fixture, MIB);
+	fixture.uid.limit_fds = 5;
+	cr_assert_eq(tier_account_take_fds(&fixture.job, 3, NULL), 0);
+	cr_assert_eq(fixture.uid.used_fds, 3);
+	cr_assert_eq(tier_account_take_fds(&fixture.job, 3, &fixture.text), TIER_E_QUOTA);
+	says(&fixture, "uid 1000 holds 3 descriptors of zinfd and needs 3 more, 5 are allowed");
+	says(&fixture, "limits.descriptors_per_uid");
+	cr_assert_eq(fixture.job.used_fds, 3);
+	cr_assert_eq(tier_account_take_fds(&fixture.uid, 2, NULL), 0, "the rest fits exactly");
+	tier_account_give_fds(&fixture.uid, 2);
+	tier_account_give_fds(&fixture.job, 3);
+	cr_assert_eq(fixture.uid.used_fds, 0);
+	fixture_deinit(&fixture);
+}

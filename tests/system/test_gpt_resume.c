@@ -124,6 +124,37 @@ Test(gpt_resume, a_run_that_is_over_already_says_so)
 	system_expect_text(words, "{\"event\":\"nothing_to_do\",\"step\":2,\"steps\":1}\n");
 }
 
+/* SIGINT behind the second step. @environment: of a launcher's rank, or "". A shell's background
+ * jobs ignore the signal: env gives it back. */
+static void interrupt(const char *environment, const char *job)
+{
+	char line[700];
+
+	(void)snprintf(
+		line, sizeof(line),
+		"--version; rm -f steps; mkfifo steps; env --default-signal=INT %s $program " TRAIN
+		"%s --job %s --steps 1000000 --watch steps 2>errors & pid=$!; "
+		"exec 3<steps; read step <&3; read step <&3; kill -INT $pid; "
+		"cat <&3 >/dev/null; wait $pid; echo code $?; cat errors",
+		environment, *environment ? "--ranks 1" : "", job);
+	gpt_run(0, "zinf-gpt", line);
+	system_expect_text(words, "code 130\n");
+	system_expect_text(words, "zinf-gpt: stopped at step ");
+	system_expect_text(words, ", which is committed; the same command goes on from there\n");
+	cr_expect_null(strstr(words, "ending the others"), "%s", words);
+}
+
+Test(gpt_resume, ctrl_c_names_the_step_that_the_same_command_goes_on_from)
+{
+	interrupt("", "plain");
+	gpt_run(0, "zinf-gpt", TRAIN "--job plain --steps 3");
+	system_expect_text(words, "resumed at step ");
+	/* As the one rank of a launcher's job, without a parent of its own. */
+	interrupt("RANK=0 WORLD_SIZE=1", "launched");
+	gpt_run(0, "zinf-gpt", MODEL "--job launched --steps 3");
+	system_expect_text(words, "resumed at step ");
+}
+
 Test(gpt_resume, what_cannot_be_is_said_at_once)
 {
 	static const struct {

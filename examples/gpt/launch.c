@@ -5,20 +5,24 @@
  * incarnation: the daemon then knows that the former ones are over, and the job goes on at its
  * last commit. A rank that has not ended --grace seconds after SIGTERM is killed.
  *
- * The parent blocks the signals that it handles and waits for them: there is no handler.
+ * The parent blocks the signals that end the run and reads them from a descriptor, beside the ends
+ * of the ranks (pidfds). SIGCHLD would not do: a thread of a library that does not block it takes
+ * it away.
  */
 #include "examples/gpt/launch.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "examples/gpt/args_strategy.h"
@@ -28,18 +32,23 @@
 #include "examples/gpt/replicas.h"
 #include "examples/gpt/use.h"
 
+/* The parent looks after the ranks at least so often. */
+#define PAUSE_MS 1000
+
 struct launch {
 	const struct gpt_args *args;
 	struct gpt_board *board;
 	uint32_t process_count;     /* one for each rank; with --strategy dp one for all */
 	pid_t pids[ZINF_WORLD_MAX]; /* 0: not running */
+	int pidfds[ZINF_WORLD_MAX]; /* -1: not running */
 	char incarnation[ZINF_NAME_BYTES];
 	uint64_t start_ticks; /* of the parent: with its pid, a name that never comes again */
 	uint32_t running_count;
 	int32_t culprit; /* the rank that failed first; -1: none */
 	int culprit_status;
 	bool has_told[ZINF_WORLD_MAX]; /* the complaint of this rank was printed, or is none */
-	sigset_t awaited, former_mask; /* signals of the parent; the ranks' mask */
+	sigset_t former_mask;          /* the ranks' */
+	int signal_fd;                 /* of the parent */
 	int end_signal;                /* that ended the run; 0: none */
 	bool is_ending;                /* the ranks were told to end, */
 	uint64_t kill_ns;              /* and are killed then; 0: they were */
@@ -48,18 +57,28 @@ struct launch {
 /* Signals that end the run, unless they were ignored when it was started (nohup). */
 static const int end_signals[] = { SIGINT, SIGTERM, SIGHUP };
 
-/* Before the first rank is started: a signal stays pending until it is waited for. */
-static void block_signals(struct launch *launch)
+/* Before the first rank is started: a signal stays pending until it is read. Return: 0, -errno. */
+static int block_signals(struct launch *launch)
 {
 	struct sigaction former;
+	sigset_t awaited;
 
 	(void)signal(SIGCHLD, SIG_DFL); /* If it was ignored, no rank could be waited for. */
-	(void)sigemptyset(&launch->awaited);
-	(void)sigaddset(&launch->awaited, SIGCHLD);
+	(void)sigemptyset(&awaited);
 	for (size_t i = 0; i < sizeof(end_signals) / sizeof(end_signals[0]); i++)
 		if (!sigaction(end_signals[i], NULL, &former) && former.sa_handler != SIG_IGN)
-			(void)sigaddset(&launch->awaited, end_signals[i]);
-	(void)sigprocmask(SIG_BLOCK, &launch->awaited, &launch->former_mask);
+			(void)sigaddset(&awaited, end_signals[i]);
+	launch->signal_fd = signalfd(-1, &awaited, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (launch->signal_fd < 0)
+		return -errno;
+	(void)sigprocmask(SIG_BLOCK, &awaited, &launch->former_mask);
+	return 0;
+}
+
+static void unblock_signals(struct launch *launch)
+{
+	(void)close(launch->signal_fd);
+	(void)sigprocmask(SIG_SETMASK, &launch->former_mask, NULL);
 }
 
 /* Field 22 of /proc/self/stat, counted after the name, which may hold anything. 0 when
@@ -147,6 +166,9 @@ static int start_all(struct launch *launch, uint32_t restart, gpt_rank_fn rank_m
 		}
 		launch->pids[rank] = pid;
 		launch->running_count++;
+		launch->pidfds[rank] = (int)syscall(SYS_pidfd_open, pid, 0);
+		if (launch->pidfds[rank] < 0)
+			return -errno; /* The rank is ended with the others. */
 	}
 	return 0;
 }
@@ -186,6 +208,9 @@ static void take_status(struct launch *launch, pid_t pid, int status)
 		if (launch->pids[rank] != pid)
 			continue;
 		launch->pids[rank] = 0;
+		if (launch->pidfds[rank] >= 0)
+			(void)close(launch->pidfds[rank]);
+		launch->pidfds[rank] = -1;
 		launch->running_count--;
 		if (status == 0 || launch->is_ending)
 			return;
@@ -230,18 +255,30 @@ static void report_culprit(const struct launch *launch)
 		              WEXITSTATUS(status), end);
 }
 
-/* The next signal; 0: the grace is over, or there is nothing to take. */
-static int next_signal(const struct launch *launch)
+/* Until the next look at the ranks. One without a pidfd is seen then. */
+static int pause_ms(const struct launch *launch)
 {
-	uint64_t now_ns = gpt_now_ns(), rest_ns;
-	struct timespec rest;
+	uint64_t now_ns = gpt_now_ns(), rest_ms;
 
 	if (!launch->is_ending || !launch->kill_ns)
-		return sigwaitinfo(&launch->awaited, NULL);
-	rest_ns = launch->kill_ns > now_ns ? launch->kill_ns - now_ns : 0;
-	rest = (struct timespec){ .tv_sec = (time_t)(rest_ns / 1000000000u),
-		                  .tv_nsec = (long)(rest_ns % 1000000000u) };
-	return sigtimedwait(&launch->awaited, NULL, &rest);
+		return PAUSE_MS;
+	rest_ms = launch->kill_ns > now_ns ? (launch->kill_ns - now_ns) / 1000000 + 1 : 0;
+	return rest_ms < PAUSE_MS ? (int)rest_ms : PAUSE_MS;
+}
+
+/* Waits for a signal or the end of a rank. Return: the signal; 0: none came. */
+static int next_signal(const struct launch *launch)
+{
+	struct pollfd waits[ZINF_WORLD_MAX + 1];
+	struct signalfd_siginfo info;
+
+	for (uint32_t rank = 0; rank < launch->process_count; rank++)
+		waits[rank] = (struct pollfd){ .fd = launch->pidfds[rank], .events = POLLIN };
+	waits[launch->process_count] = (struct pollfd){ .fd = launch->signal_fd, .events = POLLIN };
+	(void)poll(waits, launch->process_count + 1, pause_ms(launch));
+	return read(launch->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)
+	               ? (int)info.ssi_signo
+	               : 0;
 }
 
 /* A signal that ends the run; the second one ends it at once. */
@@ -271,7 +308,7 @@ static int wait_all(struct launch *launch)
 	while (launch->running_count) {
 		int number = next_signal(launch);
 
-		if (number > 0 && number != SIGCHLD)
+		if (number)
 			take_end_signal(launch, number);
 		reap(launch);
 		if (launch->culprit >= 0 && !launch->is_ending) {
@@ -313,7 +350,13 @@ int gpt_launch(const struct gpt_args *args, gpt_rank_fn rank_main, void *arg)
 		(void)fprintf(stderr, "zinf-gpt: mapping a page failed: %s\n", strerror(errno));
 		return GPT_EXIT_ERROR;
 	}
-	block_signals(&launch);
+	memset(launch.pidfds, -1, sizeof(launch.pidfds));
+	r = block_signals(&launch);
+	if (r) {
+		(void)fprintf(stderr, "zinf-gpt: a descriptor for signals failed: %s\n",
+		              strerror(-r));
+		return GPT_EXIT_ERROR;
+	}
 	for (uint32_t restart = 0;; restart++) {
 		r = start_all(&launch, restart, rank_main, arg);
 		if (r) {
@@ -333,7 +376,7 @@ int gpt_launch(const struct gpt_args *args, gpt_rank_fn rank_main, void *arg)
 		gpt_interrupt_end(launch.end_signal);
 	}
 	(void)munmap(launch.board, sizeof(*launch.board));
-	(void)sigprocmask(SIG_SETMASK, &launch.former_mask, NULL);
+	unblock_signals(&launch);
 	if (!r)
 		return GPT_EXIT_DONE;
 	if (launch.culprit >= 0 && WIFEXITED(launch.culprit_status))

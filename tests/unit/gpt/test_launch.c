@@ -7,6 +7,7 @@
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -281,6 +282,29 @@ Test(launch, ctrl_c_says_where_the_job_stands, .timeout = 60)
 	args.generate_count = 1;
 	interrupt(&args, SIGINT, words, sizeof(words));
 	cr_expect_str_eq(words, "");
+}
+
+static void *pause_thread(void *arg)
+{
+	for (;;)
+		(void)pause();
+	return arg;
+}
+
+/* Such as OpenBLAS's: it does not block the signals that the parent waits for. */
+Test(launch, a_thread_of_a_library_hides_no_end, .init = cr_redirect_stderr, .timeout = 60)
+{
+	struct gpt_args args = arguments(3, 0);
+	struct plan plan = { .culprit = -1 };
+	pthread_t thread;
+
+	cr_assert_eq(pthread_create(&thread, NULL, pause_thread, NULL), 0);
+	for (unsigned i = 0; i < 20; i++)
+		cr_expect_eq(gpt_launch(&args, play, &plan), GPT_EXIT_DONE);
+	plan = (struct plan){ .culprit = 1, .code = GPT_EXIT_ERROR, .life_count = 1 };
+	cr_expect_eq(gpt_launch(&args, play, &plan), GPT_EXIT_ERROR);
+	(void)pthread_cancel(thread);
+	(void)pthread_join(thread, NULL);
 }
 
 /* ---- what they say ---- */

@@ -61,7 +61,8 @@ void config_print_doc(FILE *stream)
 	      "`--set SECTION.KEY=VALUE` on the command line goes over it, and\n"
 	      "`zinfd --check-config` looks without starting. Without a file,\n"
 	      "`zinfd --user [--dir DIR] [--size BYTES]` makes a configuration for a plain user:\n"
-	      "socket, catalog and (with a size) a store in DIR, or where XDG says.\n\n"
+	      "socket, catalog and (with a size, or where one was made) a store in DIR, or\n"
+	      "where XDG says.\n\n"
 	      "An INI file: `[section]`, `key = value`, comments after `;` or `#`. Byte counts\n"
 	      "are `4096`, `64K`, `1.5G`. A key that is unknown, given twice, or out of range is\n"
 	      "refused with its line, what is allowed and the nearest name.\n",

@@ -337,6 +337,8 @@ static int attach(struct zinf *zinf, const struct zinf_options *options)
 
 int zinf_attach(const struct zinf_options *options, struct zinf **ret_zinf)
 {
+	ZI_CLIENT_NEED(NULL, options, options);
+	ZI_CLIENT_NEED(NULL, ret_zinf, ret_zinf);
 	_cleanup_(client_freep) struct zinf *zinf = NULL;
 	struct zi_text text = { "" };
 	int r;
@@ -382,6 +384,7 @@ void zinf_detach(struct zinf *zinf)
 
 int zinf_destroy_job(struct zinf *zinf)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	int r = zi_client_enter(zinf);
 
 	if (r)
@@ -396,17 +399,20 @@ int zinf_destroy_job(struct zinf *zinf)
 /* zinf.h */
 int32_t zinf_rank(const struct zinf *zinf)
 {
+	ZI_CLIENT_NEED(NULL, zinf, zinf);
 	return (int32_t)zinf->attach.rank;
 }
 
 /* zinf.h */
 int32_t zinf_world_size(const struct zinf *zinf)
 {
+	ZI_CLIENT_NEED(NULL, zinf, zinf);
 	return (int32_t)zinf->attach.world_size;
 }
 
 int zinf_ping(struct zinf *zinf)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	int r = zi_client_enter(zinf);
 
 	if (r)
@@ -416,5 +422,6 @@ int zinf_ping(struct zinf *zinf)
 
 int zinf_event_fd(const struct zinf *zinf)
 {
+	ZI_CLIENT_NEED(NULL, zinf, zinf);
 	return zinf->event_fd;
 }

@@ -53,6 +53,9 @@ static int fetch(struct zinf *zinf, struct blob_parts *parts)
 
 int zinf_blob_get(struct zinf *zinf, void *buffer, size_t capacity, size_t *ret_bytes)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, buffer, buffer || !capacity);
+	ZI_CLIENT_NEED(zinf, ret_bytes, ret_bytes);
 	_cleanup_(zi_freep) char *bytes = NULL;
 	struct blob_parts parts = { 0 };
 	int r = zi_client_enter(zinf);

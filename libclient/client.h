@@ -191,6 +191,16 @@ struct zinf {
 
 /* error.c */
 /* Keeps the sentence as the text of the last failure, and raises @error. */
+/* -EINVAL: "zinf_step: ret_ticket is NULL". @zinf: NULL, zinf_error_text(NULL) and
+ * zinf_attach_error() say it. */
+int zi_client_null(struct zinf *zinf, const char *function, const char *name);
+/* The first lines of a public function: unless @is_given holds, it ends with -EINVAL, and names its
+ * argument @name. */
+#define ZI_CLIENT_NEED(zinf, name, is_given)                            \
+	do {                                                            \
+		if (!(is_given))                                        \
+			return zi_client_null((zinf), __func__, #name); \
+	} while (0)
 int zi_client_error(struct zinf *zinf, int error, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 /* The same with words that are there already. Return: @error, which was raised elsewhere. */

@@ -22,6 +22,18 @@ int zi_client_error(struct zinf *zinf, int error, const char *format, ...)
 	return err_origin(error);
 }
 
+/* See client.h. */
+int zi_client_null(struct zinf *zinf, const char *function, const char *name)
+{
+	struct zi_text text;
+
+	zi_text_set(&text, "%s: %s is NULL", function, name);
+	if (zinf)
+		return err_origin(zi_client_tell(zinf, -EINVAL, &text));
+	zi_client_set_attach_error(&text);
+	return err_origin(-EINVAL);
+}
+
 /* See client.h. @text may be what is kept. */
 int zi_client_tell(struct zinf *zinf, int error, const struct zi_text *text)
 {
@@ -43,7 +55,7 @@ const char *zinf_attach_error(void)
 
 const char *zinf_error_text(const struct zinf *zinf)
 {
-	return zinf->text.chars;
+	return zinf ? zinf->text.chars : attach_error.chars;
 }
 
 const char *zinf_version(void)

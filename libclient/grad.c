@@ -74,6 +74,7 @@ int zi_client_grad_acquire(struct zinf *zinf, uint32_t index)
  * left out of that. */
 int zinf_grad_acquire(struct zinf *zinf, uint32_t index)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	const struct zi_client_unit *unit;
 	int r = zi_client_enter_unit(zinf, index);
 
@@ -90,6 +91,7 @@ int zinf_grad_acquire(struct zinf *zinf, uint32_t index)
 
 int zinf_reduce(struct zinf *zinf, uint32_t index)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	struct zi_client_unit *unit;
 	int r = zi_client_check_unit(zinf, index);
 
@@ -137,6 +139,7 @@ int zinf_reduce(struct zinf *zinf, uint32_t index)
 
 int zinf_no_sync_begin(struct zinf *zinf)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	int r = zi_client_enter(zinf);
 
 	if (r)
@@ -147,6 +150,7 @@ int zinf_no_sync_begin(struct zinf *zinf)
 
 int zinf_no_sync_end(struct zinf *zinf)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	int r = zi_client_enter(zinf);
 
 	if (r)

@@ -120,6 +120,7 @@ static int check_join(struct zinf *zinf)
 
 int zinf_join(struct zinf *zinf, bool divides_by_live)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	bool is_over = false;
 	int r = check_join(zinf);
 

@@ -48,6 +48,8 @@ static const struct zinf_lr_options common_defaults = {
 
 int zinf_lr_defaults(enum zinf_lr_kind kind, struct zinf_lr_options *ret_options)
 {
+	if (!ret_options)
+		return err_origin(-EINVAL);
 	struct zinf_lr_options options = common_defaults;
 
 	if (!zinf_lr_name(kind))
@@ -81,6 +83,8 @@ int zinf_lr_defaults(enum zinf_lr_kind kind, struct zinf_lr_options *ret_options
 int zinf_lr_at(const struct zinf_lr_options *options, uint64_t updates,
                struct zinf_lr_value *ret_value)
 {
+	if (!options || !ret_value)
+		return err_origin(-EINVAL);
 	struct zinf_lr_value value = { 0 };
 	int r = zinf_lr_check(options, NULL, 0);
 
@@ -106,6 +110,8 @@ const char *zinf_lr_name(enum zinf_lr_kind kind)
 
 int zinf_lr_find(const char *name, enum zinf_lr_kind *ret_kind)
 {
+	if (!name || !ret_kind)
+		return err_origin(-EINVAL);
 	for (unsigned kind = 1; kind < ZI_COUNT_OF(kind_names); kind++) {
 		if (strcmp(kind_names[kind], name) != 0)
 			continue;

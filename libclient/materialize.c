@@ -357,6 +357,7 @@ static int check_model(struct zinf *zinf)
 
 int zinf_materialize(struct zinf *zinf)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	struct zi_materialize_nodes request = {
 		.materialize = { .unit_count = zinf->unit_count, .param_count = zinf->param_count }
 	};

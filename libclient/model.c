@@ -49,12 +49,15 @@ int zi_client_put_name(struct zinf *zinf, char *target, const char *name)
 {
 	if (name && zi_copy_name(target, ZI_PARAM_NAME_BYTES, name) == 0)
 		return 0;
-	return zi_client_error(zinf, -EINVAL, "the name '%.80s' has more than %u bytes",
-	                       name ? name : "(null)", ZI_PARAM_NAME_BYTES - 1);
+	return zi_client_error(zinf, -EINVAL, "the name '%.80s' has more than %u bytes", name,
+	                       ZI_PARAM_NAME_BYTES - 1);
 }
 
 int zinf_unit_add(struct zinf *zinf, const char *name, uint32_t *ret_unit)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, name, name);
+	ZI_CLIENT_NEED(zinf, ret_unit, ret_unit);
 	struct zi_layout_entry entry = { .kind = ZI_LAYOUT_UNIT };
 	struct zi_client_unit *unit;
 	int r;
@@ -87,6 +90,10 @@ int zinf_unit_add(struct zinf *zinf, const char *name, uint32_t *ret_unit)
 int zinf_param_add(struct zinf *zinf, const char *name, uint32_t dim_count, const uint64_t *shape,
                    uint32_t *ret_param)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, name, name);
+	ZI_CLIENT_NEED(zinf, shape, shape || !dim_count);
+	ZI_CLIENT_NEED(zinf, ret_param, ret_param);
 	struct zi_layout_entry entry = { .kind = ZI_LAYOUT_PARAM, .dim_count = dim_count };
 	struct zi_client_unit *unit;
 	uint64_t element_count;
@@ -133,6 +140,7 @@ int zinf_param_add(struct zinf *zinf, const char *name, uint32_t dim_count, cons
 
 int zinf_param_group(struct zinf *zinf, uint32_t param, uint32_t group)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	uint32_t group_count = ZI_MAX(zinf->training.group_count, 1u);
 	int r = zi_client_enter_forming(zinf, __func__);
 
@@ -173,16 +181,20 @@ int zi_client_check_unit(struct zinf *zinf, uint32_t unit)
 
 int64_t zinf_committed_step(const struct zinf *zinf)
 {
+	ZI_CLIENT_NEED(NULL, zinf, zinf);
 	return zinf->committed_step;
 }
 
 int64_t zinf_update_count(const struct zinf *zinf)
 {
+	ZI_CLIENT_NEED(NULL, zinf, zinf);
 	return zinf->update_count;
 }
 
 const void *zinf_param_data(const struct zinf *zinf, uint32_t param)
 {
+	if (!zinf)
+		return NULL;
 	const struct zi_client_param *place;
 
 	if (!zinf->is_materialized || param >= zinf->param_count)
@@ -195,6 +207,8 @@ const void *zinf_param_data(const struct zinf *zinf, uint32_t param)
 
 void *zinf_grad_data(const struct zinf *zinf, uint32_t param)
 {
+	if (!zinf)
+		return NULL;
 	const struct zi_client_param *place;
 
 	if (!zinf->is_materialized || param >= zinf->param_count)

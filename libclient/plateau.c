@@ -23,6 +23,8 @@ static bool are_sane(const struct zinf_plateau_options *options)
 int zinf_plateau_init(struct zinf_plateau *ret_plateau, const struct zinf_plateau_options *options,
                       double lr)
 {
+	if (!ret_plateau || !options)
+		return err_origin(-EINVAL);
 	if (!are_sane(options) || !isfinite(lr) || lr < 0)
 		return err_origin(-EINVAL);
 	*ret_plateau = (struct zinf_plateau){

@@ -68,6 +68,8 @@ static int attach_all(struct zinf_replicas *replicas, const struct zinf_options 
 int zinf_replicas_attach(const struct zinf_options *options, uint32_t count,
                          struct zinf_replicas **ret_replicas)
 {
+	ZI_CLIENT_NEED(NULL, options, options);
+	ZI_CLIENT_NEED(NULL, ret_replicas, ret_replicas);
 	static const struct zi_sized sized = { "options", "ZINF_OPTIONS_INIT", OPTIONS_BYTES_MIN,
 		                               sizeof(*options) };
 	struct zinf_replicas *replicas;
@@ -99,6 +101,8 @@ int zinf_replicas_attach(const struct zinf_options *options, uint32_t count,
 
 struct zinf *zinf_replicas_get(const struct zinf_replicas *replicas, uint32_t replica)
 {
+	if (!replicas)
+		return NULL;
 	assert(replica < replicas->count);
 	return replicas->replicas[replica].zinf;
 }
@@ -153,6 +157,8 @@ static const struct replica *first_failed(const struct zinf_replicas *replicas)
 
 int zinf_replicas_run(struct zinf_replicas *replicas, zinf_replica_fn run, void *arg)
 {
+	ZI_CLIENT_NEED(NULL, replicas, replicas);
+	ZI_CLIENT_NEED(NULL, run, run);
 	const struct replica *culprit;
 
 	for (uint32_t i = 0; i < replicas->count; i++) {
@@ -178,7 +184,7 @@ int zinf_replicas_run(struct zinf_replicas *replicas, zinf_replica_fn run, void 
 
 const char *zinf_replicas_error(const struct zinf_replicas *replicas)
 {
-	return replicas->text.chars;
+	return replicas ? replicas->text.chars : zinf_attach_error();
 }
 
 void zinf_scatter(uint64_t rows, uint32_t count, uint32_t replica, uint64_t *ret_first,

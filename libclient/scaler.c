@@ -46,6 +46,8 @@ static struct zi_scaler_options from_public(const struct zinf_scaler_options *op
 
 int zinf_scaler_defaults(enum zinf_scaler_kind kind, struct zinf_scaler_options *ret_options)
 {
+	if (!ret_options)
+		return err_origin(-EINVAL);
 	struct zi_scaler_options options;
 
 	if ((unsigned)kind >= _ZI_SCALER_COUNT)
@@ -113,6 +115,8 @@ void zinf_scaler_init(struct zinf_scaler *ret_scaler, const struct zinf_scaler_o
 int zinf_scaler_update(struct zinf_scaler *scaler, const struct zinf_scaler_options *options,
                        bool is_overflow)
 {
+	if (!scaler || !options)
+		return err_origin(-EINVAL);
 	struct zi_scaler_options plain = from_public(options);
 	struct zi_scaler state;
 	int r;

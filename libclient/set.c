@@ -70,6 +70,9 @@ static int check_new(struct zinf *zinf, const struct zi_layout_entry *entry)
 int zinf_dp_group_add(struct zinf *zinf, const char *name, const uint32_t *ranks,
                       uint32_t rank_count, uint32_t *ret_set)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, name, name);
+	ZI_CLIENT_NEED(zinf, ret_set, ret_set);
 	struct zi_layout_entry entry = { .kind = ZI_LAYOUT_SET, .dim_count = 1 };
 	uint32_t set;
 	int r;

@@ -23,6 +23,9 @@ int zi_client_check_sized(const struct zi_sized *sized, const void *given, struc
 
 	assert(sized->least_bytes >= sizeof(bytes));
 	assert(sized->known_bytes <= BYTES_MAX);
+	if (!given)
+		return err_origin(zi_text_error(text, -EINVAL, "%s: NULL, begin with %s",
+		                                sized->name, sized->initialiser));
 	memcpy(&bytes, given, sizeof(bytes));
 	if (bytes < sized->least_bytes || bytes > BYTES_MAX) {
 		r = zi_text_error(text, -EINVAL, "%s of %u bytes: begin with %s", sized->name,

@@ -19,6 +19,8 @@ static int check_daemon(struct zinf *zinf)
 
 int zinf_load(struct zinf *zinf, const char *source)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, source, source);
 	const struct zi_message_header *reply;
 	const char *slash = strchr(source, '/');
 	struct zi_load message = { 0 };
@@ -39,6 +41,7 @@ int zinf_load(struct zinf *zinf, const char *source)
 
 int zinf_snapshot(struct zinf *zinf, const struct zinf_snapshot_options *options, int64_t *ret_step)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	const struct zinf_snapshot_options none = ZINF_SNAPSHOT_OPTIONS_INIT;
 	const struct zi_message_header *reply;
 	struct zi_snapshot message = { 0 };

@@ -166,6 +166,8 @@ static int put_options(struct zinf *zinf, const struct zinf_step_options *option
 
 int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *options)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, options, options);
 	struct zi_step_options wire;
 	int r;
 
@@ -287,6 +289,8 @@ static int check_step(struct zinf *zinf)
 
 int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes, zinf_ticket *ret_ticket)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ret_ticket, ret_ticket);
 	struct zi_client_op *op;
 	int r;
 
@@ -376,6 +380,8 @@ void zi_client_step_over(struct zinf *zinf, const struct zi_client_op *op, int r
 /* A static scale stays as it is, whatever a step comes to. */
 int zinf_loss_scale(struct zinf *zinf, double *ret_scale)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ret_scale, ret_scale);
 	bool is_moving = zinf->training.scaler_kind > ZI_SCALER_STATIC;
 	int r = enter_materialized(zinf);
 
@@ -393,6 +399,7 @@ int zinf_loss_scale(struct zinf *zinf, double *ret_scale)
 
 int zinf_commit(struct zinf *zinf, const void *blob, size_t blob_bytes)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	uint64_t committed_step;
 	int r;
 
@@ -411,6 +418,7 @@ int zinf_commit(struct zinf *zinf, const void *blob, size_t blob_bytes)
 
 int zinf_barrier(struct zinf *zinf)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	int r = zi_client_enter(zinf);
 
 	if (r)

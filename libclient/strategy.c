@@ -43,6 +43,8 @@ static int refuse_name(const char *name, const struct zi_nearest *nearest, struc
 
 int zinf_strategy_by_name(const char *name, struct zinf_options *options)
 {
+	ZI_CLIENT_NEED(NULL, name, name);
+	ZI_CLIENT_NEED(NULL, options, options);
 	struct zi_nearest nearest = { .wanted = name };
 	struct zi_text text = { "" };
 	int r;

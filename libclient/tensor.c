@@ -52,6 +52,7 @@ static void *place_at(const struct zinf *zinf, uint64_t offset_bytes, uint64_t b
 
 int zinf_tensor_open(struct zinf *zinf, uint64_t budget_bytes)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	struct zi_tensor_open request = { .budget_bytes = budget_bytes };
 	const struct zi_message_header *reply;
 	int fds[ZI_MESSAGE_FDS_MAX];
@@ -87,6 +88,8 @@ int zinf_tensor_open(struct zinf *zinf, uint64_t budget_bytes)
 
 int zinf_tensor_alloc(struct zinf *zinf, uint64_t id, size_t bytes, void **ret_place)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ret_place, ret_place);
 	const struct zi_sqe slot = slot_of(ZI_OP_TENSOR_ALLOC, id, bytes);
 	uint64_t offset_bytes;
 	void *place;
@@ -118,6 +121,8 @@ static int submit(struct zinf *zinf, const struct zi_sqe *slot, zinf_ticket *ret
 int zinf_tensor_put(struct zinf *zinf, uint64_t id, const void *data, size_t bytes,
                     zinf_ticket *ret_ticket)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ret_ticket, ret_ticket);
 	const struct zi_sqe slot = slot_of(ZI_OP_TENSOR_PUT, id, bytes);
 	int r = enter(zinf);
 
@@ -135,6 +140,8 @@ int zinf_tensor_put(struct zinf *zinf, uint64_t id, const void *data, size_t byt
 
 int zinf_tensor_prefetch(struct zinf *zinf, uint64_t id, zinf_ticket *ret_ticket)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ret_ticket, ret_ticket);
 	const struct zi_sqe slot = slot_of(ZI_OP_TENSOR_PREFETCH, id, 0);
 	int r = enter(zinf);
 
@@ -146,6 +153,8 @@ int zinf_tensor_prefetch(struct zinf *zinf, uint64_t id, zinf_ticket *ret_ticket
 int zinf_tensor_get(struct zinf *zinf, uint64_t id, void *buffer, size_t bytes,
                     zinf_ticket *ret_ticket)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ret_ticket, ret_ticket);
 	const struct zi_sqe slot = slot_of(ZI_OP_TENSOR_GET, id, 0);
 	struct zi_client_op *op;
 	int r = enter(zinf);
@@ -196,6 +205,9 @@ int zi_client_tensor_over(struct zinf *zinf, const struct zi_client_op *op)
 
 int zinf_tensor_map(struct zinf *zinf, uint64_t id, const void **ret_place, size_t *ret_bytes)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ret_place, ret_place);
+	ZI_CLIENT_NEED(zinf, ret_bytes, ret_bytes);
 	struct zi_client_op *op;
 	bool is_done = false;
 	const void *place;
@@ -225,6 +237,7 @@ int zinf_tensor_map(struct zinf *zinf, uint64_t id, const void **ret_place, size
 
 int zinf_tensor_unmap(struct zinf *zinf, uint64_t id)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	int r = enter(zinf);
 
 	if (r)
@@ -234,6 +247,7 @@ int zinf_tensor_unmap(struct zinf *zinf, uint64_t id)
 
 int zinf_tensor_free(struct zinf *zinf, uint64_t id)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	int r = enter(zinf);
 
 	if (r)

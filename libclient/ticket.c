@@ -53,6 +53,7 @@ static int wait_ticket(struct zinf *zinf, zinf_ticket ticket, uint64_t timeout_n
 
 int zinf_wait(struct zinf *zinf, zinf_ticket ticket, struct zinf_step_stats *ret_stats)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	if (zi_client_coll_is_ticket(ticket))
 		return err_trace(zi_client_coll_wait(zinf, ticket, 0));
 	return err_trace(wait_ticket(zinf, ticket, 0, ret_stats));
@@ -61,6 +62,7 @@ int zinf_wait(struct zinf *zinf, zinf_ticket ticket, struct zinf_step_stats *ret
 int zinf_wait_for(struct zinf *zinf, zinf_ticket ticket, uint32_t timeout_ms,
                   struct zinf_step_stats *ret_stats)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	if (!timeout_ms)
 		return zi_client_error(zinf, -EINVAL,
 		                       "a deadline of 0 ms: zinf_test() looks "
@@ -72,6 +74,8 @@ int zinf_wait_for(struct zinf *zinf, zinf_ticket ticket, uint32_t timeout_ms,
 
 int zinf_test(struct zinf *zinf, zinf_ticket ticket, bool *ret_is_done)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ret_is_done, ret_is_done);
 	struct zi_client_op *op = find_ticket(zinf, ticket);
 	int r;
 
@@ -95,6 +99,7 @@ int zinf_test(struct zinf *zinf, zinf_ticket ticket, bool *ret_is_done)
 
 int zinf_cancel(struct zinf *zinf, zinf_ticket ticket)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	const struct zi_client_op *op = find_ticket(zinf, ticket);
 	int r;
 

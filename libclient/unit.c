@@ -98,6 +98,7 @@ uint32_t zi_client_reduce_max(const struct zinf *zinf)
 
 int zinf_unshard(struct zinf *zinf, uint32_t index)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	struct zi_client_unit *unit;
 	uint64_t offset_bytes = 0;
 	int r = zi_client_enter_unit(zinf, index);
@@ -135,6 +136,7 @@ int zinf_unshard(struct zinf *zinf, uint32_t index)
 
 int zinf_reshard(struct zinf *zinf, uint32_t index)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	struct zi_client_unit *unit;
 	int r = zi_client_check_unit(zinf, index);
 
@@ -157,6 +159,7 @@ int zinf_reshard(struct zinf *zinf, uint32_t index)
 
 int zinf_prefetch(struct zinf *zinf, uint32_t index)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	int r = zi_client_check_unit(zinf, index);
 
 	if (r)

@@ -38,6 +38,7 @@ static bool finds(const struct zinf *zinf)
 
 int zinf_grad_done(struct zinf *zinf, uint32_t param)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	struct zi_client_unit *unit;
 	int r = zi_client_enter(zinf);
 

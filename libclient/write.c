@@ -53,6 +53,7 @@ static int map_staging(struct zinf *zinf, struct zi_client_unit *unit, int fd, u
 
 int zinf_param_write_begin(struct zinf *zinf, uint32_t index)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	struct zi_param_write_begin request = { .unit = index };
 	const struct zi_message_header *reply;
 	int fds[ZI_MESSAGE_FDS_MAX];
@@ -82,6 +83,7 @@ int zinf_param_write_begin(struct zinf *zinf, uint32_t index)
 
 int zinf_param_write_end(struct zinf *zinf, uint32_t index, int32_t root)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	struct zi_param_write_end request = { .unit = index, .root = (uint32_t)root };
 	const struct zi_message_header *reply;
 	int r;

@@ -263,7 +263,7 @@ ZINF_API int zinf_attach(const struct zinf_options *options, struct zinf **ret_z
 /** Why the last zinf_attach() of this thread failed; "" when it did not. */
 ZINF_API const char *zinf_attach_error(void);
 
-/** Why the last call on @zinf failed. Valid until the next call; never NULL. */
+/** Why the last call on @zinf failed. Valid until the next call; never NULL. Of NULL: an attach. */
 ZINF_API const char *zinf_error_text(const struct zinf *zinf);
 
 /** Leaves the job and unmaps its memory. The job stays. NULL is fine. Waits, for a collective's

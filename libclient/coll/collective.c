@@ -106,6 +106,7 @@ int zinf_coll_all_reduce(struct zinf *zinf, const void *source, void *target, ui
                          enum zinf_dtype dtype, enum zinf_reduce_op op,
                          const struct zinf_coll_options *options)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	return err_trace(run_counted(zinf, ZI_COLL_ALL_REDUCE, source, target, count, dtype, op, 0,
 	                             options));
 }
@@ -114,6 +115,7 @@ int zinf_coll_reduce(struct zinf *zinf, const void *source, void *target, uint64
                      enum zinf_dtype dtype, enum zinf_reduce_op op, uint32_t root,
                      const struct zinf_coll_options *options)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	return err_trace(
 		run_counted(zinf, ZI_COLL_REDUCE, source, target, count, dtype, op, root, options));
 }
@@ -122,6 +124,7 @@ int zinf_coll_reduce_scatter(struct zinf *zinf, const void *source, void *target
                              enum zinf_dtype dtype, enum zinf_reduce_op op,
                              const struct zinf_coll_options *options)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	return err_trace(run_counted(zinf, ZI_COLL_REDUCE_SCATTER, source, target, count, dtype, op,
 	                             0, options));
 }
@@ -138,35 +141,41 @@ static int move(struct zinf *zinf, enum zi_coll_operation operation, const void 
 int zinf_coll_all_gather(struct zinf *zinf, const void *source, void *target, uint64_t count,
                          enum zinf_dtype dtype, const struct zinf_coll_options *options)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	return err_trace(move(zinf, ZI_COLL_ALL_GATHER, source, target, count, dtype, 0, options));
 }
 
 int zinf_coll_broadcast(struct zinf *zinf, void *data, uint64_t count, enum zinf_dtype dtype,
                         uint32_t root, const struct zinf_coll_options *options)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	return err_trace(move(zinf, ZI_COLL_BROADCAST, data, data, count, dtype, root, options));
 }
 
 int zinf_coll_gather(struct zinf *zinf, const void *source, void *target, uint64_t count,
                      enum zinf_dtype dtype, uint32_t root, const struct zinf_coll_options *options)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	return err_trace(move(zinf, ZI_COLL_GATHER, source, target, count, dtype, root, options));
 }
 
 int zinf_coll_scatter(struct zinf *zinf, const void *source, void *target, uint64_t count,
                       enum zinf_dtype dtype, uint32_t root, const struct zinf_coll_options *options)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	return err_trace(move(zinf, ZI_COLL_SCATTER, source, target, count, dtype, root, options));
 }
 
 int zinf_coll_all_to_all(struct zinf *zinf, const void *source, void *target, uint64_t count,
                          enum zinf_dtype dtype, const struct zinf_coll_options *options)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	return err_trace(move(zinf, ZI_COLL_ALL_TO_ALL, source, target, count, dtype, 0, options));
 }
 
 int zinf_coll_barrier(struct zinf *zinf, const struct zinf_coll_options *options)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	return err_trace(
 		run(zinf, &(struct zi_node_call){ .operation = ZI_COLL_BARRIER }, options));
 }
@@ -175,6 +184,9 @@ int zinf_coll_all_to_allv(struct zinf *zinf, const void *source, const uint64_t 
                           void *target, const uint64_t *target_counts, enum zinf_dtype dtype,
                           const struct zinf_coll_options *options)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, source_counts, source_counts);
+	ZI_CLIENT_NEED(zinf, target_counts, target_counts);
 	return err_trace(run(zinf,
 	                     &(struct zi_node_call){
 				     .operation = ZI_COLL_ALL_TO_ALLV,

@@ -256,6 +256,8 @@ static void give_up(struct zinf *zinf, uint32_t number)
 int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_count,
                     const struct zinf_group_options *options, zinf_group *ret_group)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ret_group, ret_group);
 	static const struct zi_sized sized = { "options", "ZINF_GROUP_OPTIONS_INIT",
 		                               sizeof(*options),
 		                               offsetof(struct zinf_group_options, reserved) };
@@ -325,6 +327,7 @@ static int enter_group(struct zinf *zinf, zinf_group number, struct zi_client_gr
 
 int zinf_coll_group_free(struct zinf *zinf, zinf_group number)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	struct zi_coll_group_free request = { .group = number };
 	const struct zi_message_header *reply;
 	struct zi_client_group *group;
@@ -350,6 +353,7 @@ int zinf_coll_group_free(struct zinf *zinf, zinf_group number)
 
 int zinf_coll_abort(struct zinf *zinf, zinf_group number, const char *reason)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	struct zi_coll_abort request = { .group = number };
 	const struct zi_message_header *reply;
 	struct zi_client_group *group;
@@ -368,6 +372,8 @@ int zinf_coll_abort(struct zinf *zinf, zinf_group number, const char *reason)
 
 int zinf_coll_group_rank(struct zinf *zinf, zinf_group number, int32_t *ret_member)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ret_member, ret_member);
 	struct zi_client_group *group;
 	int r = zi_client_coll_enter(zinf);
 
@@ -385,6 +391,8 @@ int zinf_coll_group_rank(struct zinf *zinf, zinf_group number, int32_t *ret_memb
 
 int zinf_coll_group_size(struct zinf *zinf, zinf_group number, uint32_t *ret_count)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ret_count, ret_count);
 	struct zi_client_group *group;
 	int r = enter_group(zinf, number, &group);
 

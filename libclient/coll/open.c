@@ -209,6 +209,7 @@ static int refuse(struct zinf *zinf, struct zi_coll_open *request, int error)
 
 int zinf_coll_open(struct zinf *zinf, uint64_t arena_bytes)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	struct zi_coll_open request = { 0 };
 	const struct zi_message_header *reply;
 	uint32_t fd_count = zinf->attach.local_world_size ? OPEN_FDS : OPEN_FD_SLAB;
@@ -242,6 +243,8 @@ int zinf_coll_open(struct zinf *zinf, uint64_t arena_bytes)
 
 int zinf_coll_alloc(struct zinf *zinf, uint64_t bytes, void **ret_data)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ret_data, ret_data);
 	uint64_t offset_bytes;
 	int r = zi_client_coll_enter(zinf);
 
@@ -256,6 +259,7 @@ int zinf_coll_alloc(struct zinf *zinf, uint64_t bytes, void **ret_data)
 
 int zinf_coll_free(struct zinf *zinf, void *data)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	int r = zi_client_coll_enter(zinf);
 
 	if (r || !data)

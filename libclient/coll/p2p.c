@@ -105,6 +105,8 @@ static int check_count(struct zi_client_call *call, const struct zinf_coll_p2p *
 int zinf_coll_batch(struct zinf *zinf, const struct zinf_coll_p2p *ops, uint32_t op_count,
                     const struct zinf_coll_options *options)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ops, ops);
 	bool is_waiting = !options || !options->ret_ticket;
 	struct zi_client_call *call;
 	int r = zi_client_coll_begin(zinf, options, &call);
@@ -128,6 +130,7 @@ int zinf_coll_batch(struct zinf *zinf, const struct zinf_coll_p2p *ops, uint32_t
 int zinf_coll_send(struct zinf *zinf, const void *data, uint64_t count, enum zinf_dtype dtype,
                    uint32_t peer, const struct zinf_coll_options *options)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	const struct zinf_coll_p2p op = {
 		.is_send = 1,
 		.peer = peer,
@@ -142,6 +145,7 @@ int zinf_coll_send(struct zinf *zinf, const void *data, uint64_t count, enum zin
 int zinf_coll_recv(struct zinf *zinf, void *data, uint64_t count, enum zinf_dtype dtype,
                    uint32_t peer, const struct zinf_coll_options *options)
 {
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	const struct zinf_coll_p2p op = {
 		.peer = peer,
 		.data = data,

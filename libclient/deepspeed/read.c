@@ -121,7 +121,12 @@ int zinf_deepspeed_read(const char *json, size_t json_bytes,
 {
 	_cleanup_(zinf_deepspeed_freep) struct zinf_deepspeed *reader = NULL;
 	struct zi_text why = { NO_MEMORY };
-	int r = check_facts(facts, &why);
+	int r = json && facts && ret_deepspeed
+	                ? check_facts(facts, &why)
+	                : err_origin(zi_text_error(&why, -EINVAL, "%s is NULL",
+	                                           !json    ? "json"
+	                                           : !facts ? "facts"
+	                                                    : "ret_deepspeed"));
 
 	if (!r && json_bytes > JSON_BYTES_MAX)
 		r = zi_text_error(&why, err_origin(-EFBIG),
@@ -181,7 +186,8 @@ int zinf_deepspeed_open(const char *path, const struct zinf_deepspeed_facts *fac
 	struct zi_text why = { "" };
 	char words[ZI_TEXT_BYTES] = "";
 	size_t json_bytes = 0;
-	int r = read_file(path, &why, &json, &json_bytes);
+	int r = path ? read_file(path, &why, &json, &json_bytes)
+	             : err_origin(zi_text_error(&why, -EINVAL, "path is NULL"));
 
 	if (r)
 		return tell(&why, err_trace(r), text, text_bytes);

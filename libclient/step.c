@@ -247,7 +247,7 @@ static int refuse_units(struct zinf *zinf, int error, const char *what,
 	if (count > STEP_NAMES_MAX)
 		return zi_client_error(zinf, error, "%s: %.160s and %u more", what, names,
 		                       count - STEP_NAMES_MAX);
-	return zi_client_error(zinf, error, "%s: %.200s", what, names);
+	return zi_client_error(zinf, error, "%s: %s", what, names);
 }
 
 /* What an operation nobody waited for has to say, of any unit. */

@@ -30,7 +30,7 @@ static int refuse(struct zero_job *job, uint64_t free_bytes, struct zi_text *tex
 {
 	return err_origin(zi_text_error(
 		text, -ENOSPC,
-		"gradients of a step of job '%s' need %s of new space on %s, %s are free (%.100s)",
+		"gradients of a step of job '%s' need %s of new space on %s, %s are free (%s)",
 		job->name, zi_format_bytes(spill_bytes(job)).chars, job->nvme_tier->name,
 		zi_format_bytes(free_bytes).chars, tier_paths(job->nvme_tier).chars));
 }

@@ -282,7 +282,7 @@ static int plan_store(struct zero_job *job, struct zi_text *text)
 		zi_text_append(&third, " and %s (gradients)",
 		               zi_format_bytes(spill_bytes(job)).chars);
 	r = zi_text_error(text, r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC,
-	                  "job '%s' needs 2 x %s%s on %s: %.120s", job->name,
+	                  "job '%s' needs 2 x %s%s on %s: %s", job->name,
 	                  zi_format_bytes(bytes).chars, third.chars, tier->name, why.chars);
 	advice_append(job, text);
 	return err_origin(r);

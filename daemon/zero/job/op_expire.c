@@ -239,7 +239,7 @@ static void expire(struct zero_op *op)
 	tensor_op_abandon(op);
 	if (op->opcode == ZI_OP_STEP_BEGIN && op->options.flags & ZI_STEP_JOINED &&
 	    job->step.phase == ZERO_STEP_NONE) {
-		op_fail(op, -ETIMEDOUT, "a join timed out after %.1f s: %.200s", seconds,
+		op_fail(op, -ETIMEDOUT, "a join timed out after %.1f s: %s", seconds,
 		        join_say_late(job).chars);
 		return;
 	}
@@ -249,7 +249,7 @@ static void expire(struct zero_op *op)
 	    late_bytes_expired(op))
 		return;
 	is_told = say_late(op, &text) || residency_say_late(op, &text);
-	op_fail(op, -ETIMEDOUT, "%s timed out after %.1f s: %.220s", op_name(op->opcode), seconds,
+	op_fail(op, -ETIMEDOUT, "%s timed out after %.1f s: %s", op_name(op->opcode), seconds,
 	        is_told ? text.chars : waited_for(op));
 }
 

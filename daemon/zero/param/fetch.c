@@ -49,7 +49,7 @@ bool fetches_say_late(const struct zero_job *job, uint32_t unit, struct zi_text 
 		if (!fetch->load || job_keeps(fetch->subgroup, ZERO_PLANE_PARAM) ||
 		    (unit != UINT32_MAX && fetch->load->unit != unit))
 			continue;
-		zi_text_set(ret_text, "parameters of unit '%.60s' have not come from %.120s",
+		zi_text_set(ret_text, "parameters of unit '%.60s' have not come from %s",
 		            job->layout.units[fetch->load->unit].name,
 		            across_name(job, params_source(job, fetch->subgroup)).chars);
 		return true;

@@ -60,7 +60,7 @@ bool quiet_expired(const struct zero_op *op, enum zero_gather gather)
 	    job->residency->quiet.gather != gather)
 		return false;
 	(void)fetches_say_late(job, UINT32_MAX, &why);
-	zi_text_set(&text, "%s timed out: %.200s", op_name(op->opcode), why.chars);
+	zi_text_set(&text, "%s timed out: %s", op_name(op->opcode), why.chars);
 	group_break(job, -ETIMEDOUT, UINT32_MAX, &text);
 	return true;
 }

@@ -45,7 +45,7 @@ static int stream_pay(struct zero_rank *rank, uint64_t more_bytes, struct zi_tex
 	r = tier_charge_take(&rank->stream_charge, job->cpu_tier, account, bytes, &why);
 	if (!r)
 		return 0;
-	zi_text_set(text, "the layout that rank %u streams: %.200s", rank->number, why.chars);
+	zi_text_set(text, "the layout that rank %u streams: %s", rank->number, why.chars);
 	if (paid_bytes) {
 		int again = tier_charge_take(&rank->stream_charge, job->cpu_tier, account,
 		                             paid_bytes, &why);

@@ -202,7 +202,7 @@ static bool begin_one(struct zero *zero)
 	if (share_reserve(&zero->shares, 1) ||
 	    tier_extent_reserve(evacuation->tier, evacuee->plane, evacuee->from.bytes,
 	                        &evacuee->to)) {
-		zi_text_set(&text, "%.120s: no room beside %s (%.100s)", evacuee->what.chars,
+		zi_text_set(&text, "%.120s: no room beside %s (%s)", evacuee->what.chars,
 		            evacuee->from.member->path, tier_paths(evacuation->tier).chars);
 		stick(zero, &text);
 		return false;
@@ -252,7 +252,7 @@ void evacuate_start(struct zero *zero, struct tier *cpu_tier, struct zero_accoun
 
 	evacuation->is_stuck = false;
 	if (make_staging(zero, cpu_tier, account, slot_bytes, &why)) {
-		zi_text_set(&text, "%s cannot leave its path: %.150s", whose, why.chars);
+		zi_text_set(&text, "%s cannot leave its path: %s", whose, why.chars);
 		stick(zero, &text);
 		free(evacuation->moved);
 		evacuation->moved = NULL;

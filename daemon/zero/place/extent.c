@@ -198,7 +198,7 @@ static int full(const struct zero_job *job, const char *what, uint64_t bytes, ui
 		zi_text_set(&snapshots, ", snapshots hold up to %s: zctl snapshot rm",
 		            zi_format_bytes(held_bytes).chars);
 	return err_origin(zi_text_error(
-		text, -ENOSPC, "%s of job '%s' needs %s of new space on %s, %s are free%s (%.100s)",
+		text, -ENOSPC, "%s of job '%s' needs %s of new space on %s, %s are free%s (%s)",
 		what, job->name, zi_format_bytes(bytes).chars, job->nvme_tier->name,
 		zi_format_bytes(free_bytes).chars, snapshots.chars,
 		tier_paths(job->nvme_tier).chars));

@@ -58,8 +58,8 @@ static int take_layout(struct zero_job *job, const struct catalog_job *stored)
 		return 0;
 	}
 	job->refusal = r;
-	zi_text_set(&job->refusal_text, "job '%s' is kept as it is, but not loaded: %.180s",
-	            job->name, text.chars);
+	zi_text_set(&job->refusal_text, "job '%s' is kept as it is, but not loaded: %s", job->name,
+	            text.chars);
 	return err_trace(r);
 }
 
@@ -193,8 +193,7 @@ static int take_charge(struct zero_job *job)
 	if (!r)
 		return 0;
 	job->refusal = r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC;
-	zi_text_set(&job->refusal_text, "job '%s' needs twice its state: %.180s", job->name,
-	            why.chars);
+	zi_text_set(&job->refusal_text, "job '%s' needs twice its state: %s", job->name, why.chars);
 	return err_origin(job->refusal);
 }
 

@@ -126,7 +126,7 @@ static int room_check(const struct tier *tier, const struct zero_import_options 
 	if (bytes <= tier_extent_free_bytes(tier))
 		return 0;
 	return err_origin(zi_text_error(
-		text, -ENOSPC, "loading '%.63s' needs %s on %s, %s are free (%.100s)", options->job,
+		text, -ENOSPC, "loading '%.63s' needs %s on %s, %s are free (%s)", options->job,
 		zi_format_bytes(bytes).chars, tier->name,
 		zi_format_bytes(tier_extent_free_bytes(tier)).chars, tier_paths(tier).chars));
 }
@@ -223,7 +223,7 @@ static int reserve_all(struct zero_import *import, struct tier *tier, struct zi_
 		                        &snapshot->extents[i]);
 		if (r)
 			return err_origin(zi_text_error(text, r == TIER_E_FULL ? -ENOSPC : r,
-			                                "loading '%.63s': no room on %s (%.100s)",
+			                                "loading '%.63s': no room on %s (%s)",
 			                                snapshot->job_name, tier->name,
 			                                tier_paths(tier).chars));
 		import->missing_count++;

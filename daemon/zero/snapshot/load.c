@@ -200,7 +200,7 @@ int load_adopt(struct zero_job *job, struct zi_text *text)
 	if (!job->nvme_tier)
 		job->nvme_tier = former_tier;
 	if (r) {
-		zi_text_set(text, "snapshot '%.63s' cannot be loaded: %.180s", snapshot->name,
+		zi_text_set(text, "snapshot '%.63s' cannot be loaded: %s", snapshot->name,
 		            job->refusal ? job->refusal_text.chars : zi_err_name(r));
 		job->refusal = 0;
 		load_undo(job);

@@ -192,7 +192,7 @@ int snapshot_pay(struct zero_job *job, struct zi_text *text)
 			return err_origin(zi_text_error(
 				text, -EBUSY,
 				"job '%.63s' is being exported, and no room is left for its steps "
-				"beside that: wait for the export's end (%.120s)",
+				"beside that: wait for the export's end (%s)",
 				job->name, why.chars));
 		snapshot->is_unpaid = false;
 	}

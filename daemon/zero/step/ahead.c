@@ -107,7 +107,7 @@ void ahead_lost(struct zero_job *job, const struct zi_text *why)
 	zi_text_set(
 		&text,
 		"job '%s' falls back from step %lld to %lld, which is committed: what was ahead "
-		"could not be written (%.120s)",
+		"could not be written (%s)",
 		job->name, (long long)job->current_step, (long long)job->committed_step,
 		why->chars);
 	job_unload(job);

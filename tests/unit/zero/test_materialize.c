@@ -395,6 +395,24 @@ Test(zero_memory, quota_of_nvme_is_refused_with_figures)
 	node_deinit(&node);
 }
 
+/* The reason is long here: what to do stands at its end. */
+Test(zero_memory, quota_that_refuses_says_all_of_what_to_do)
+{
+	struct attach_options options = { .world = 1,
+		                          .uid = 4000000001,
+		                          .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME) };
+
+	node_init(&node);
+	node.uid_nvme_bytes = 8 * MIB + 512 * 1024;
+	node_start(&node);
+	model_attach(&node, actors, 1, &options);
+	cr_assert_eq(model_materialize(actors, 1), -EDQUOT);
+	cr_assert_not_null(strstr(actors[0].text.chars, "raise quota.uid_nvme, or end other jobs"),
+	                   "%s", actors[0].text.chars);
+	leave_all();
+	node_deinit(&node);
+}
+
 Test(zero_memory, staging_below_three_slots_is_refused_with_the_figure)
 {
 	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);

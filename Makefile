@@ -126,10 +126,13 @@ $(BUILD)/%.o: %.c Makefile
 
 # Instruction sets are chosen per file and dispatched at run time (kernels/isa.c); other machines run
 # the reference, and these files are empty there.
+# Sanitizers make these files the longest of a build: there -O1, without debug information that gcc
+# needs half of the time for.
+SIMD_OPT := $(if $(filter tsan fuzz,$(VARIANT)),,$(if $(filter asan,$(VARIANT)),-fno-var-tracking-assignments,-O3))
 ifeq ($(shell uname -m),x86_64)
-$(BUILD)/%_avx2.o $(BUILD)/%_avx2.ok: CFLAGS += -mavx2 -mfma -mf16c -O3
+$(BUILD)/%_avx2.o $(BUILD)/%_avx2.ok: CFLAGS += -mavx2 -mfma -mf16c $(SIMD_OPT)
 $(BUILD)/%_avx512.o $(BUILD)/%_avx512.ok: CFLAGS += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl \
-	-mprefer-vector-width=512 -O3
+	-mprefer-vector-width=512 $(SIMD_OPT)
 $(BUILD)/examples/gpt/product_bf16_avx512.o: CFLAGS += -mavx512bf16
 endif
 # At -O2 gcc 12 leaves loops of unknown length scalar. Same bits: nothing is contracted or reordered.

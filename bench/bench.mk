@@ -31,6 +31,16 @@ bench_needs = $(if $(filter bench/$(1).c,$(BENCH_SRC)),$(BUILD)/bench/$(1) $(2))
 bench_run = $(if $(filter bench/$(1).c,$(BENCH_SRC)),$(BUILD)/bench/$(1) build/bench,\
 	echo 'bench-$(1): there is no bench/$(1).c')
 
+# The peers of the day, once for all clones (bench/python.c looks there). torch from PyPI brings CUDA's
+# libraries: 6 GB, of which nothing is used. Without it Debian's torch is the peer.
+BENCH_ENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zinf/bench-env
+.PHONY: bench-env
+bench-env: $(BENCH_ENV)/requirements.txt ## install today's peers (torch, deepspeed) for bench-step, -coll and -nvme; 6 GB
+$(BENCH_ENV)/requirements.txt: bench/requirements.txt
+	$(Q)python3 -m venv $(@D)
+	$(Q)$(@D)/bin/pip install -q -r $<
+	$(Q)cp $< $@
+
 # `make bench-coll PARTS="two quick"` runs parts.
 PARTS ?=
 .PHONY: bench bench-coll bench-cpu bench-nvme bench-step bench-wire

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Suite `coll`: collectives inside a node, by processes at a real zinfd, over Open MPI (the better
- * of its transports through shared memory), over Gloo (through torch.distributed), and over what
- * the memory gives.
+ * of its transports through shared memory), over Gloo (through torch.distributed), over DeepSpeed's
+ * all_reduce through shared memory, and over what the memory gives.
  *
  *   two     2 ranks        four   4 ranks
  *   nodes   2 and 4 ranks (nodes-2, nodes-4), half of them on each of two nodes, which are network
@@ -25,6 +25,7 @@
 #include "bench/coll_nodes.h"
 #include "bench/coll_own.h"
 #include "bench/coll_suite.h"
+#include "bench/python.h"
 #include "common/base/cleanup.h"
 #include "tests/harness/harness.h"
 
@@ -119,10 +120,8 @@ static void start_mpi(struct coll_match *match, const struct settings *settings,
 static void start_gloo(struct coll_match *match, const struct settings *settings,
                        struct coll_nodes *nodes)
 {
-	const char *wish = getenv("BENCH_TORCH_PYTHON");
 	char bytes[24];
-	const char *argv[] = { wish ? wish : "/usr/bin/python3", "bench/peers/coll_gloo.py", bytes,
-		               NULL };
+	const char *argv[] = { bench_python(), "bench/peers/coll_gloo.py", bytes, NULL };
 
 	(void)snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)settings->bytes_max);
 	coll_side_start(&match->gloo,
@@ -133,6 +132,22 @@ static void start_gloo(struct coll_match *match, const struct settings *settings
 	                                             .directory = settings->directory,
 	                                             .enter = nodes ? coll_nodes_enter : NULL,
 	                                             .enter_arg = nodes });
+}
+
+/* Its all_reduce through shared memory; it has no other collective. */
+static void start_deepspeed(struct coll_match *match, const struct settings *settings)
+{
+	char bytes[24];
+	const char *argv[] = { bench_python(), "bench/peers/coll_deepspeed.py", bytes, NULL };
+
+	(void)snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)settings->bytes_max);
+	if (settings->has_operation[COLL_ALL_REDUCE])
+		coll_side_start(&match->deepspeed,
+		                &(struct coll_side_options){ .name = "DeepSpeed",
+		                                             .argv = argv,
+		                                             .process_count = match->world,
+		                                             .world = match->world,
+		                                             .directory = settings->directory });
 }
 
 /* ---- parts ---- */
@@ -163,11 +178,13 @@ static void start_peers(struct coll_match *match, const struct settings *setting
 	for (unsigned i = 0; i < COLL_TRANSPORTS; i++)
 		start_mpi(match, settings, i);
 	start_gloo(match, settings, NULL);
+	start_deepspeed(match, settings);
 }
 
 static void stop_sides(struct coll_match *match)
 {
 	coll_side_stop(&match->gloo);
+	coll_side_stop(&match->deepspeed);
 	for (unsigned i = 0; i < COLL_TRANSPORTS; i++)
 		coll_side_stop(&match->mpi[i]);
 	coll_side_stop(&match->own);

@@ -14,8 +14,8 @@
 
 #define ITERATIONS_MAX 100000.0
 #define FIRST_CALLS    2u
-/* Ours, Gloo, and each transport of Open MPI, in two variants. */
-#define CANDIDATES_MAX (2 * (2 + COLL_TRANSPORTS))
+/* Ours, Gloo, DeepSpeed, and each transport of Open MPI, in two variants. */
+#define CANDIDATES_MAX (2 * (3 + COLL_TRANSPORTS))
 /* Less lies in the caches, whose bandwidth is no bound of the memory's. */
 #define BOUND_BYTES_MIN (16u << 20)
 /* Of less the round trip is the most, and a stream waits for none. */
@@ -27,6 +27,7 @@ enum turn {
 	TURN_STAGED,   /* ours */
 	TURN_MPI,
 	TURN_GLOO,
+	TURN_DEEPSPEED,
 	TURN_BOUND, /* the memory's, or between nodes the network's */
 	_TURN_COUNT,
 };
@@ -135,6 +136,16 @@ static void settle(struct contest *contest)
 	}
 }
 
+/* "KIND, what the side says that it is", as long as the program. */
+static const char *named(const struct coll_side *side, const char *kind)
+{
+	char *text = NULL;
+
+	if (asprintf(&text, "%s, %s", kind, side->words) < 0)
+		abort();
+	return text;
+}
+
 static int choose(struct contest *contest)
 {
 	struct coll_match *match = contest->match;
@@ -149,7 +160,11 @@ static int choose(struct contest *contest)
 		    (has_data && consider(contest, TURN_MPI, &match->mpi[i], COLL_APART,
 		                          i ? "Open MPI, ucx" : "Open MPI, vader")))
 			return -1;
-	if (consider(contest, TURN_GLOO, &match->gloo, COLL_IN_PLACE, "Gloo"))
+	if (consider(contest, TURN_GLOO, &match->gloo, COLL_IN_PLACE,
+	             named(&match->gloo, "Gloo")) ||
+	    (contest->order.operation == COLL_ALL_REDUCE &&
+	     consider(contest, TURN_DEEPSPEED, &match->deepspeed, COLL_IN_PLACE,
+	              named(&match->deepspeed, "shared memory"))))
 		return -1;
 	settle(contest);
 	if (match->bound && contest->order.bytes >= BOUND_BYTES_MIN) {
@@ -175,7 +190,9 @@ static int play(struct contest *contest)
 	struct coll_match *match = contest->match;
 
 	for (unsigned round = 0; round < match->rounds; round++)
-		for (int turn = 0; turn < _TURN_COUNT; turn++) {
+		for (int i = 0; i < _TURN_COUNT; i++) {
+			/* Turns are reversed in every second round. */
+			int turn = round % 2 ? _TURN_COUNT - 1 - i : i;
 			struct coll_order order = contest->order;
 			struct coll_side *side;
 			double seconds;
@@ -289,7 +306,7 @@ static double target_of(const struct contest *contest, enum turn own, enum turn 
 		               : 0;
 	if (!is_joined)
 		return peer == TURN_MPI && own == TURN_IN_PLACE ? 1.0 : 0;
-	if (contest->match->world > 2 || mib < 1)
+	if (contest->match->world > 2 || mib < 1 || peer == TURN_DEEPSPEED)
 		return 0;
 	if (own == TURN_STAGED)
 		return mib < 16 ? 0 : peer == TURN_MPI ? 2 : 4;
@@ -319,9 +336,10 @@ static void add_better(struct contest *contest, enum turn own)
 
 static void add_rows(struct contest *contest)
 {
-	static const char *const kinds[_TURN_COUNT] = {
-		[TURN_MPI] = "Open MPI", [TURN_GLOO] = "Gloo", [TURN_BOUND] = "the bound"
-	};
+	static const char *const kinds[_TURN_COUNT] = { [TURN_MPI] = "Open MPI",
+		                                        [TURN_GLOO] = "Gloo",
+		                                        [TURN_DEEPSPEED] = "DeepSpeed",
+		                                        [TURN_BOUND] = "the bound" };
 
 	for (int own = TURN_IN_PLACE; own <= TURN_STAGED; own++) {
 		if (!takes_part(contest, (enum turn)own))

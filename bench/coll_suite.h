@@ -19,6 +19,7 @@ struct coll_match {
 	struct coll_side own;
 	struct coll_side mpi[COLL_TRANSPORTS];
 	struct coll_side gloo;
+	struct coll_side deepspeed; /* all_reduce only */
 	struct coll_bound *bound;   /* NULL: not wanted */
 	struct coll_stream *stream; /* the ranks are on two nodes: what is between them; or NULL */
 	bool is_over_nodes;

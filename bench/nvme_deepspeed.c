@@ -3,7 +3,7 @@
  * Suite `nvme`, part `deepspeed`: the step with its state on NVMe over DeepSpeed's own, by the
  * package where it is installed (deepspeed_step.py says what of it runs): its default settings, and
  * its best, which are the pipelined swapper with memory in huge pages. Peer and zinf take turns.
- * BENCH_PYTHON names the interpreter that has the package.
+ * The interpreter is that of python.h.
  *
  * Beside each, in the same rounds, the time that fio takes for the step's bytes: no step that moves
  * them can be faster, so peer over fio bounds what the ratio can be on this disk.
@@ -21,6 +21,7 @@
 
 #include "bench/fio.h"
 #include "bench/nvme_suite.h"
+#include "bench/python.h"
 #include "bench/subject.h"
 #include "common/base/cleanup.h"
 #include "common/base/fd.h"
@@ -58,8 +59,7 @@ static json_t *peer_read(struct peer *peer)
 
 static void exec_peer(const struct setting *setting, const char *directory, int in, int out)
 {
-	const char *wish = getenv("BENCH_PYTHON");
-	const char *python = wish ? wish : "python3"; /* by argv[0] it finds its packages */
+	const char *python = bench_python(); /* by argv[0] it finds its packages */
 	char params[32];
 
 	(void)snprintf(params, sizeof params, "%" PRIu64, (uint64_t)PARAMS_MI << 20);
@@ -166,8 +166,11 @@ static int measure(struct bench_report *report, const struct subject *subject, s
 	struct zinf_step_stats stats = { 0 };
 
 	for (unsigned i = 0; i < NVME_ROUNDS; i++) {
+		if (i % 2) /* Turns are reversed in every second round. */
+			figures.peer[i] = peer_step_seconds(peer);
 		figures.own[i] = subject_step_seconds(subject, &stats);
-		figures.peer[i] = peer_step_seconds(peer);
+		if (i % 2 == 0)
+			figures.peer[i] = peer_step_seconds(peer);
 		bounds.own[i] = bound_seconds(fio, &stats);
 		if (figures.own[i] < 0 || figures.peer[i] < 0 || bounds.own[i] < 0) {
 			fprintf(stderr, "bench: a step failed\n");

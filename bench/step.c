@@ -3,6 +3,7 @@
  * Suite `step`: an optimizer step as a user of several ranks, or of a disk, sees it.
  *
  *   update   reduce and AdamW of 2 and 4 ranks over Gloo and torch.optim (step_update.c)
+ *   compute  forward and backward of zinf-gpt over torch's (step_compute.c)
  *   gpt      zinf-gpt with all its state on NVMe over what computing and the disk allow
  *            (step_gpt.c)
  *
@@ -23,6 +24,7 @@ static const struct {
 	int (*rows)(struct bench_report *report, const struct step_settings *settings);
 } parts[] = {
 	{ "update", step_update_rows },
+	{ "compute", step_compute_rows },
 	{ "gpt", step_gpt_rows },
 };
 

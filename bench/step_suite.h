@@ -12,5 +12,7 @@ struct step_settings {
 
 /* Reduce and update of 2 and of 4 ranks. Return: 0; -1 after saying why. */
 int step_update_rows(struct bench_report *report, const struct step_settings *settings);
+/* Forward and backward over torch's. */
+int step_compute_rows(struct bench_report *report, const struct step_settings *settings);
 /* zinf-gpt with all of its state on NVMe. */
 int step_gpt_rows(struct bench_report *report, const struct step_settings *settings);

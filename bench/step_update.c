@@ -5,8 +5,9 @@
  * AdamW in every rank (peers/step_torch.py). The same parameters and the same bytes of gradient,
  * but where Gloo has no sum of bf16 (the peer's name says then that it sums in f32); all state in
  * memory; sides take turns, a ratio for each pair. Ours is from zinf_step_begin() to the commit.
- * The peer's ranks update every parameter each, as DDP's do: what they do more than we
- * is the point. BENCH_TORCH_PYTHON names the interpreter that has torch.
+ * The ranks of the first peer update every parameter each, as DDP's do: this is the work that zinf
+ * saves. The second peer is sharded as ZeRO-1 is: each of its ranks updates its own part, between
+ * reduce_scatter and all_gather. The interpreter is that of python.h.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #include "bench/coll_side.h"
+#include "bench/python.h"
 #include "bench/step_suite.h"
 #include "common/base/cleanup.h"
 #include "common/base/types.h"
@@ -46,23 +48,31 @@ static void start(struct coll_side *side, const char *name, const char *const *a
 	                                                   .directory = directory });
 }
 
-static int measure(struct coll_side *own, struct coll_side *peer, unsigned rounds, double *own_ms,
-                   double *peer_ms)
+/* Ours, and the peers. */
+enum { OWN, REPLICATED, SHARDED, _SIDE_COUNT };
+
+struct sides {
+	struct coll_side sides[_SIDE_COUNT];
+	double ms[_SIDE_COUNT][BENCH_RUNS_MAX];
+};
+
+static int measure(struct sides *sides, unsigned rounds)
 {
 	const struct coll_order order = { .operation = COLL_STEP, .iterations = STEPS };
 
-	for (unsigned i = 0; i < rounds; i++) {
-		double own_s = coll_side_seconds(own, &order);
-		double peer_s = peer->is_ready ? coll_side_seconds(peer, &order) : 0;
+	for (unsigned round = 0; round < rounds; round++)
+		for (unsigned i = 0; i < _SIDE_COUNT; i++) {
+			/* Turns are reversed in every second round. */
+			unsigned turn = round % 2 ? _SIDE_COUNT - 1 - i : i;
+			struct coll_side *side = &sides->sides[turn];
+			double seconds = side->is_ready ? coll_side_seconds(side, &order) : 0;
 
-		if (own_s <= 0 || peer_s < 0) {
-			fprintf(stderr, "bench: a rank of %s died or hangs\n",
-			        own_s <= 0 ? own->name : peer->name);
-			return -1;
+			if (seconds < 0 || (turn == OWN && seconds == 0)) {
+				fprintf(stderr, "bench: a rank of %s died or hangs\n", side->name);
+				return -1;
+			}
+			sides->ms[turn][round] = seconds * 1e3;
 		}
-		own_ms[i] = own_s * 1e3;
-		peer_ms[i] = peer_s * 1e3;
-	}
 	return 0;
 }
 
@@ -71,40 +81,54 @@ static uint64_t element_count(const struct step_settings *settings)
 	return settings->is_quick ? QUICK_ELEMENTS : ELEMENTS;
 }
 
+static void add_row(struct bench_report *report, const struct update_case *the_case,
+                    const struct step_settings *settings, struct sides *sides, unsigned peer)
+{
+	static const char *const kinds[] = { [REPLICATED] = "all_reduce", [SHARDED] = "ZeRO-1" };
+	const struct coll_side *side = &sides->sides[peer];
+	/* As long as the report, that is, as the program. */
+	char *name = NULL, *peer_name = NULL;
+
+	if (asprintf(&name, "%s, over %s", the_case->name, kinds[peer]) < 0 ||
+	    asprintf(&peer_name, "Gloo %s, %s", kinds[peer], side->words) < 0)
+		abort();
+	(void)bench_report_add_turns(
+		report,
+		&(struct bench_row){ .name = name,
+	                             .unit = "ms",
+	                             .peer_name = side->is_ready ? peer_name : NULL,
+	                             .target = peer == REPLICATED ? TARGET : 0,
+	                             .runs = settings->rounds },
+		BENCH_TIME, sides->ms[OWN], sides->ms[peer]);
+}
+
 static int run_sides(struct bench_report *report, const struct update_case *the_case,
                      const struct step_settings *settings, const char *directory)
 {
-	const char *wish = getenv("BENCH_TORCH_PYTHON");
-	struct coll_side own = { 0 }, peer = { 0 };
-	double own_ms[BENCH_RUNS_MAX], peer_ms[BENCH_RUNS_MAX];
-	static char peer_names[ZI_COUNT_OF(cases)][COLL_PACKET_BYTES + 32];
-	char *peer_name = peer_names[the_case - cases];
+	static const char *const names[] = { [REPLICATED] = "replicated", [SHARDED] = "sharded" };
+	struct sides sides = { 0 };
 	char bytes[24];
 	const char *own_argv[] = { settings->program, "rank", the_case->dtype, bytes, NULL };
-	const char *peer_argv[] = { wish ? wish : "/usr/bin/python3", "bench/peers/step_torch.py",
-		                    the_case->dtype, bytes, NULL };
 	int r = -1;
 
 	(void)snprintf(bytes, sizeof bytes, "%llu",
 	               (unsigned long long)(element_count(settings) * the_case->element_bytes));
-	start(&own, "zinf", own_argv, the_case, directory);
-	if (own.is_ready) {
-		if (!settings->is_quick)
-			start(&peer, "Gloo-torch", peer_argv, the_case, directory);
-		(void)snprintf(peer_name, sizeof(peer_names[0]), "Gloo all_reduce, %s", peer.words);
-		r = measure(&own, &peer, settings->rounds, own_ms, peer_ms);
+	start(&sides.sides[OWN], "zinf", own_argv, the_case, directory);
+	for (unsigned peer = REPLICATED; peer < _SIDE_COUNT; peer++) {
+		const char *argv[] = { bench_python(),  "bench/peers/step_torch.py",
+			               the_case->dtype, bytes,
+			               names[peer],     NULL };
+
+		if (sides.sides[OWN].is_ready && !settings->is_quick)
+			start(&sides.sides[peer], names[peer], argv, the_case, directory);
 	}
-	if (!r)
-		(void)bench_report_add_turns(
-			report,
-			&(struct bench_row){ .name = the_case->name,
-		                             .unit = "ms",
-		                             .peer_name = peer.is_ready ? peer_name : NULL,
-		                             .target = TARGET,
-		                             .runs = settings->rounds },
-			BENCH_TIME, own_ms, peer_ms);
-	coll_side_stop(&peer);
-	coll_side_stop(&own);
+	if (sides.sides[OWN].is_ready)
+		r = measure(&sides, settings->rounds);
+	for (unsigned peer = REPLICATED; peer < _SIDE_COUNT && !r; peer++)
+		if (peer == REPLICATED || sides.sides[peer].is_ready)
+			add_row(report, the_case, settings, &sides, peer);
+	for (unsigned side = _SIDE_COUNT; side-- > 0;)
+		coll_side_stop(&sides.sides[side]);
 	return r;
 }
 

@@ -11,6 +11,7 @@ import rank as peer
 
 class Rank:
     def __init__(self, rank, world, buffer_bytes):
+        peer.pin(rank, world)
         self.torch, self.dist = peer.join(rank, world)
         self.world = world
         self.torch.set_num_threads(1)
@@ -23,6 +24,15 @@ class Rank:
     def words(self):
         return ""
 
+    @staticmethod
+    def if_it_works(call):
+        """Older releases of torch have Gloo's collectives over lists of tensors only."""
+        try:
+            call()
+            return call
+        except (AttributeError, RuntimeError):
+            return None
+
     def call_of(self, operation, count):
         """A function without arguments, as little of Python as possible around the call."""
         dist, target, source = self.dist, self.target[:count], self.source[:count]
@@ -32,13 +42,15 @@ class Rank:
         if operation == "all_reduce":
             return lambda: dist.all_reduce(target)
         if operation == "all_gather":
+            whole = self.if_it_works(lambda: dist.all_gather_into_tensor(target, source[:block]))
             blocks = list(target.chunk(self.world))
-            return lambda: dist.all_gather(blocks, source[:block])
+            return whole or (lambda: dist.all_gather(blocks, source[:block]))
         if operation == "broadcast":
             return lambda: dist.broadcast(target, 0)
         if operation == "reduce_scatter":
+            whole = self.if_it_works(lambda: dist.reduce_scatter_tensor(target[:block], source))
             blocks = list(source.chunk(self.world))
-            return lambda: dist.reduce_scatter(target[:block], blocks)
+            return whole or (lambda: dist.reduce_scatter(target[:block], blocks))
         return lambda: dist.all_to_all_single(target, source)
 
     def obey(self, operation, size, iterations):

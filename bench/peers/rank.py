@@ -9,6 +9,24 @@ import os
 import socket
 import time
 
+# Of torch's releases that are peers here (bench/requirements.txt, and Debian 12's).
+YEARS = {"1.13": 2022, "2.15": 2026}
+
+
+def named(version):
+    """A version with its year, for the rows."""
+    year = YEARS.get(".".join(version.split(".")[:2]))
+    return f"torch {version.split('+')[0]}" + (f" ({year})" if year else "")
+
+
+def pin(rank, world):
+    """To this rank's share of the CPUs, as zinf's ranks are; threads that start later are pinned with it. Return: how many CPUs."""
+    cpus = sorted(os.sched_getaffinity(0))
+    each = max(1, len(cpus) // world)
+    first = rank * each % len(cpus)
+    os.sched_setaffinity(0, cpus[first:first + each])
+    return each
+
 
 def join(rank, world):
     """torch and torch.distributed, with the group of all ranks over Gloo."""
@@ -45,11 +63,11 @@ def serve(make):
     link.connect(os.environ["COLL_SOCKET"])
     try:
         rank = make(number, world)
-        version = rank.torch.__version__
+        version = named(rank.torch.__version__)
     except Exception as error:  # whatever keeps the package from running here is the reason of the skip
         link.send(f"{number} skip {type(error).__name__}: {error}"[:200].encode())
         return
-    link.send(f"{number} ready torch {version}{rank.words()}".encode())
+    link.send(f"{number} ready {version}{rank.words()}".encode())
     while packet := link.recv(256):
         operation, size, iterations, _ = packet.decode().split()
         try:

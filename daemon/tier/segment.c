@@ -187,6 +187,14 @@ struct tier_segment *tier_segment_ref(struct tier_segment *segment)
 	return segment;
 }
 
+/* See segment.h. */
+void tier_segment_discard(struct tier_segment *segment)
+{
+	assert(segment->ref_count == 1);
+	assert(!segment->engine);
+	zi_region_destroy(&segment->region);
+}
+
 struct tier_segment *tier_segment_unref(struct tier_segment *segment)
 {
 	if (!segment)

@@ -68,5 +68,8 @@ struct tier_segment *tier_segment_unref(struct tier_segment *segment);
 ZI_DEFINE_CLEANUP(struct tier_segment *, tier_segment_unref)
 /* A new descriptor that can only be mapped for reading; the caller's. */
 int tier_segment_readonly_fd(struct tier_segment *segment, int *ret_fd);
+/* The memory goes now, the charge with the last reference: giving back much memory takes long, and
+ * may be done on any thread while nobody else uses the segment. */
+void tier_segment_discard(struct tier_segment *segment);
 /* Asks for huge pages where there are small ones; on any thread, on a segment nobody else has. */
 void tier_segment_prepare(struct tier_segment *segment);

@@ -34,6 +34,7 @@ struct export_window {
 };
 
 struct sess_export {
+	struct sess_shard *shard;
 	struct sess *session; /* while a question is out */
 	struct zero_snapshot *held;
 	struct tier_segment *segment; /* of all windows */
@@ -43,17 +44,38 @@ struct sess_export {
 	uint32_t reading_count;
 	bool is_dropped; /* freed when nothing is being read */
 	struct zi_post post;
-	struct dev_task task; /* of `open` */
+	struct dev_task task; /* of `open`, and of the end */
 	int build_result;
 };
 
 static void export_free(struct sess_export *export)
 {
 	assert(!export->reading_count);
-	zero_snapshot_release(export->held);
+	if (export->held)
+		zero_snapshot_release(export->held);
 	export->readonly_fd = zi_close(export->readonly_fd);
 	export->segment = tier_segment_unref(export->segment);
 	free(export);
+}
+
+/* Context: a thread of the worker. */
+static void discard(struct dev_task *task)
+{
+	tier_segment_discard(container_of(task, struct sess_export, task)->segment);
+}
+
+static void discarded(struct dev_task *task)
+{
+	export_free(container_of(task, struct sess_export, task));
+}
+
+/* Nothing is being read: what is held is let go, and the worker gives back the windows. */
+static void export_end(struct sess_export *export)
+{
+	zero_snapshot_release(zi_steal(export->held));
+	export->task =
+		(struct dev_task){ .run = discard, .done = discarded, .loop = export->shard->loop };
+	dev_submit(export->shard->worker, &export->task);
 }
 
 static void export_drop_posted(struct zi_post *post)
@@ -62,7 +84,7 @@ static void export_drop_posted(struct zi_post *post)
 
 	export->is_dropped = true;
 	if (!export->reading_count)
-		export_free(export);
+		export_end(export);
 }
 
 /* The connection ends; no question is out. Context: control thread. */
@@ -265,6 +287,7 @@ static void opened(struct zero_snapshot_op *op)
 	}
 	export->held = op->held;
 	export->readonly_fd = -1;
+	export->shard = session->control->shard;
 	export->session = session;
 	inquiry->result = charge_windows(session, export, &inquiry->text);
 	if (inquiry->result) {
@@ -337,7 +360,7 @@ static void read_done(struct zero_read *read)
 	if (window->is_awaited)
 		answer_window(window);
 	else if (export->is_dropped && !export->reading_count)
-		export_free(export);
+		export_end(export);
 }
 
 static int read_start(struct sess_export *export, struct sess_inquiry *inquiry)

@@ -36,6 +36,7 @@ struct import_window {
 };
 
 struct sess_import {
+	struct sess_shard *shard;
 	struct sess *session; /* while a question is out */
 	char job[ZI_NAME_BYTES], name[ZI_NAME_BYTES];
 	struct tier_segment *segment; /* of all windows, the client's to write */
@@ -62,13 +63,42 @@ static void import_free(struct sess_import *import)
 	free(import);
 }
 
+/* Context: a thread of the worker. */
+static void discard(struct dev_task *task)
+{
+	struct sess_import *import = container_of(task, struct sess_import, task);
+
+	tier_segment_discard(import->segment);
+	tier_segment_discard(import->copy);
+}
+
+static void discarded(struct dev_task *task)
+{
+	import_free(container_of(task, struct sess_import, task));
+}
+
+/* The rest of a question, or the end, is for a thread of the worker, then for @done. */
+static void work(struct sess_import *import, dev_task_fn run, dev_task_fn done)
+{
+	import->task = (struct dev_task){ .run = run, .done = done, .loop = import->shard->loop };
+	dev_submit(import->shard->worker, &import->task);
+}
+
+/* Nothing is being written: what was not ended is dropped; the worker gives back the windows. */
+static void import_end(struct sess_import *import)
+{
+	if (import->import)
+		zero_import_drop(zi_steal(import->import));
+	work(import, discard, discarded);
+}
+
 static void import_drop_posted(struct zi_post *post)
 {
 	struct sess_import *import = container_of(post, struct sess_import, post);
 
 	import->is_dropped = true;
 	if (!import->writing_count)
-		import_free(import);
+		import_end(import);
 }
 
 /* The connection ends; no question is out. Context: control thread. */
@@ -80,15 +110,6 @@ void sess_import_drop(struct sess *session)
 		return;
 	session->import = NULL;
 	zi_loop_post(session->control->shard_loop, &import->post, import_drop_posted);
-}
-
-/* The rest of the question is for a thread of the worker, then for @done. */
-static void work(struct sess_import *import, dev_task_fn run, dev_task_fn done)
-{
-	struct sess_shard *shard = import->session->control->shard;
-
-	import->task = (struct dev_task){ .run = run, .done = done, .loop = shard->loop };
-	dev_submit(shard->worker, &import->task);
 }
 
 /* ---- open ---- */
@@ -167,6 +188,7 @@ static int open_import(struct sess *session, struct sess_inquiry *inquiry)
 	import = calloc(1, sizeof(*import));
 	if (!import)
 		return err_origin(zi_text_error(&inquiry->text, -ENOMEM, "no memory to load"));
+	import->shard = session->control->shard;
 	import->session = session;
 	(void)zi_copy_name(import->job, sizeof(import->job), inquiry->job); /* As long. */
 	(void)zi_copy_name(import->name, sizeof(import->name), inquiry->name);
@@ -294,7 +316,7 @@ static void put_done(struct zero_put *put)
 	if (window->is_awaited)
 		answer_window(window);
 	else if (import->is_dropped && !import->writing_count)
-		import_free(import);
+		import_end(import);
 }
 
 static int window_check(struct sess_inquiry *inquiry)

@@ -195,7 +195,7 @@ Test(admin, groups_tell_who_has_come_and_who_is_waited_for)
 	                                   "rank 2)\",\"waits_for\":2}],\"message_count\":1,"),
 	                   "%s", printed);
 	cr_assert_not_null(strstr(printed, "\"is_read\":[],\"is_unread\":[],\"has_left\":[],"
-	                                   "\"error\":null,\"reason\":\"\",\"culprit\":null}"),
+	                                   "\"error\":null,\"reason\":\"\",\"failed_rank\":null}"),
 	                   "%s", printed);
 	free(printed);
 	group = json_array_get(json_object_get(collectives, "groups"), 1);
@@ -203,7 +203,7 @@ Test(admin, groups_tell_who_has_come_and_who_is_waited_for)
 	cr_assert_not_null(strstr(printed, "{\"group\":5,\"ranks\":[1,2],\"timeout_ms\":500,"),
 	                   "%s", printed);
 	cr_assert_not_null(strstr(printed, "\"error\":\"EPIPE\",\"reason\":\"rank 2 (pid 7) "
-	                                   "left\",\"culprit\":2}"),
+	                                   "left\",\"failed_rank\":2}"),
 	                   "%s", printed);
 	free(printed);
 	json_decref(answer);

@@ -58,10 +58,16 @@ static void open_held(void)
 	room.shard->worker = &held.dev;
 }
 
-static void close_held(void)
+static void run_all(void)
 {
+	settle();
 	while (held.count)
 		run_one();
+}
+
+static void close_held(void)
+{
+	run_all();
 	room_close();
 }
 
@@ -111,6 +117,11 @@ Test(turns, one_question_of_a_uid_and_lane_is_worked_on_and_the_others_wait)
 	client_close(show);
 	settle();
 	cr_assert_eq(fake.release_count, 3);
+	/* The memory goes on the worker, and is paid for until then. */
+	cr_assert_eq(held.count, 3);
+	cr_assert_gt(room.tier.used_bytes, 0);
+	run_all();
+	cr_assert_eq(room.tier.used_bytes, 0);
 }
 
 Test(turns, a_client_that_goes_while_it_waits_for_its_turn_is_forgotten)
@@ -126,10 +137,9 @@ Test(turns, a_client_that_goes_while_it_waits_for_its_turn_is_forgotten)
 	client_close(first); /* Its question is out. */
 	settle();
 	cr_assert_eq(room.control->used_count, 2);
-	run_one();
-	run_one();
+	run_all();
 	cr_assert_eq(client_receive(third), ZI_MESSAGE_ADMIN_REPLY);
-	cr_assert_eq(held.count, 0);
+	cr_assert_eq(fake.release_count, 1);
 	client_close(third);
 }
 

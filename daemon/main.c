@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <jansson.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,8 @@
 #include "daemon/limits.h"
 
 #define MAIN_SETS_MAX 32u
+/* Of the allocator: for the control thread, the shard's, and all others. */
+#define MAIN_ARENAS_MAX 3
 
 struct arguments {
 	const char *config_path;
@@ -251,5 +254,7 @@ int main(int argc, char **argv)
 	/* A limit of file sizes is to be an error of the write (EFBIG), not the end. */
 	(void)signal(SIGXFSZ, SIG_IGN);
 	limits_raise();
+	/* Each arena keeps what its threads needed once. */
+	(void)mallopt(M_ARENA_MAX, MAIN_ARENAS_MAX);
 	return run(&config, arguments.ready_fd);
 }

@@ -11,6 +11,7 @@
 #include "daemon/session/control.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -22,6 +23,9 @@
 #include "daemon/session/admin/export.h"
 #include "daemon/session/admin/import.h"
 #include "daemon/session/sess.h"
+
+/* The daemon is idle when nobody has been connected for so long. */
+#define SESS_IDLE_NS ZI_NS_PER_S
 
 /* A slot without a session. */
 static void sess_clear(struct sess_control *control, struct sess *session)
@@ -84,6 +88,7 @@ struct sess_control *sess_control_free(struct sess_control *control)
 	if (!control)
 		return NULL;
 	assert(!control->used_count);
+	zi_loop_disarm(&control->idle_timer);
 	zi_loop_remove(&control->listen_source);
 	control->listen_fd = zi_close(control->listen_fd);
 	control->spare_fd = zi_close(control->spare_fd);
@@ -132,6 +137,15 @@ void sess_control_stop(struct sess_control *control, void (*done)(void *arg), vo
 	sess_check_stopped(control);
 }
 
+/* What clients made the allocators take from the system, it has back. */
+static void sess_idle_due(struct zi_timer *timer)
+{
+	struct sess_control *control = container_of(timer, struct sess_control, idle_timer);
+
+	if (!control->used_count)
+		(void)malloc_trim(0); /* Whether there was anything to give. */
+}
+
 /* See control.h. */
 void sess_drop(struct sess *session)
 {
@@ -153,6 +167,9 @@ void sess_drop(struct sess *session)
 	sess_clear(control, session);
 	assert(control->used_count > 0);
 	control->used_count--;
+	if (!control->used_count)
+		zi_loop_arm(control->loop, &control->idle_timer, zi_clock_deadline_ns(SESS_IDLE_NS),
+		            sess_idle_due);
 	sess_check_stopped(control);
 }
 

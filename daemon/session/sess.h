@@ -238,6 +238,7 @@ struct sess_control {
 	struct sess_limits limits;
 	const struct sess_facts *facts;
 	struct zi_source listen_source;
+	struct zi_timer idle_timer; /* since nobody is connected */
 	int listen_fd;
 	struct sess *sessions; /* (slot_count,) */
 	uint32_t slot_count;

@@ -30,7 +30,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/fd.h"
+#include "tests/harness/raw.h"
 #include "tests/system/system.h"
 
 #define MIB            (1ull << 20)
@@ -177,6 +179,92 @@ Test(memory, holds_a_quarter_of_a_training_state_whose_parameters_are_on_nvme_to
 	cr_assert_eq(ranks.reports[0]->stats[3].write_bytes, 12 * elements);
 	cr_assert(ranks_are_right(&ranks));
 	ranks_free(&ranks);
+	cr_assert_eq(harness_stop(&harness), 0);
+}
+
+/* ---- what clients made the daemon take ---- */
+
+#define STREAMS        8u
+#define STREAM_PARAMS  65000u
+#define MESSAGE_PARAMS 24u
+#define KEPT_BYTES     (4 * MIB)
+
+/* A layout of one unit, as far as it goes in memory: nobody materialises it. */
+static void stream_layout(struct raw *raw)
+{
+	struct {
+		struct zi_layout head;
+		struct zi_layout_entry entries[1 + MESSAGE_PARAMS];
+	} message;
+
+	for (uint32_t sent = 0; sent < STREAM_PARAMS; sent += MESSAGE_PARAMS) {
+		uint32_t count = 0;
+		size_t bytes;
+
+		memset(&message, 0, sizeof(message));
+		if (!sent)
+			message.entries[count++] =
+				(struct zi_layout_entry){ .kind = ZI_LAYOUT_UNIT, .name = "unit" };
+		for (uint32_t i = 0; i < MESSAGE_PARAMS; i++, count++) {
+			message.entries[count] = (struct zi_layout_entry){ .kind = ZI_LAYOUT_PARAM,
+				                                           .dim_count = 1,
+				                                           .shape = { 1 } };
+			(void)snprintf(message.entries[count].name,
+			               sizeof(message.entries[count].name), "p%u", sent + i);
+		}
+		bytes = sizeof(message.head) + count * sizeof(message.entries[0]);
+		message.head.header =
+			(struct zi_message_header){ ZI_CONTROL_MAGIC, ZI_MESSAGE_LAYOUT, 0,
+			                            (uint32_t)bytes, ++raw->sequence };
+		message.head.entry_count = count;
+		cr_assert_eq(raw_send(raw, &message, bytes, NULL, 0), 0);
+	}
+}
+
+/* Layouts of STREAMS ranks, and their end. Return: bytes of heap that they took. */
+static uint64_t stream_and_leave(struct harness *harness)
+{
+	uint64_t before_bytes = status_bytes(harness->pid, "RssAnon");
+	uint64_t charged_bytes = harness_cpu_bytes(harness);
+	static struct raw raws[STREAMS];
+	uint64_t bytes;
+
+	for (uint32_t i = 0; i < STREAMS; i++) {
+		char job[16];
+
+		(void)snprintf(job, sizeof(job), "job.%u", i);
+		cr_assert_eq(raw_join(&raws[i], harness->socket_path, job, 0, 1), 0);
+		stream_layout(&raws[i]);
+		/* A refusal, when all before it has been taken. */
+		cr_assert_eq(raw_send_materialize(&raws[i], 1, 1), 0);
+		cr_assert_eq(raw_receive(&raws[i]), ZI_MESSAGE_ERROR);
+	}
+	bytes = status_bytes(harness->pid, "RssAnon") - before_bytes;
+	cr_assert_geq(harness_cpu_bytes(harness) - charged_bytes + MIB, bytes);
+	for (uint32_t i = 0; i < STREAMS; i++)
+		raw_close(&raws[i]);
+	cr_assert(harness_charges_return(harness, charged_bytes, 100000));
+	return bytes;
+}
+
+/* Layouts are charged while they are streamed, and their memory goes back to the system. */
+Test(memory, that_clients_made_the_daemon_take_is_charged_and_goes_back_to_the_system)
+{
+	uint64_t deadline_ns = zi_clock_deadline_ns(100 * ZI_NS_PER_S);
+	uint64_t before_bytes, bytes, own_bytes;
+	struct harness harness;
+
+	SKIP_SANITIZED();
+	system_start(&harness, &(struct harness_options){ 0 });
+	before_bytes = status_bytes(harness.pid, "RssAnon");
+	bytes = stream_and_leave(&harness);
+	cr_assert_geq(bytes, 8 * KEPT_BYTES);
+	(void)stream_and_leave(&harness); /* From what the allocator has kept of the first. */
+	do {
+		own_bytes = status_bytes(harness.pid, "RssAnon");
+		cr_assert(own_bytes <= before_bytes + KEPT_BYTES || zi_clock_now_ns() < deadline_ns,
+		          "the daemon keeps %llu MiB", (unsigned long long)(own_bytes / MIB));
+	} while (own_bytes > before_bytes + KEPT_BYTES);
 	cr_assert_eq(harness_stop(&harness), 0);
 }
 

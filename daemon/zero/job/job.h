@@ -126,6 +126,7 @@ struct zero_job {
 	bool is_stateless;      /* made forward only: it has no optimizer state (forward.h) */
 	bool is_training_known; /* from whoever materialised it last, or from the catalog */
 	struct zero_layout layout;
+	struct tier_charge layout_charge; /* for it, where it is not small */
 	struct zero_unit *units;
 	struct zero_stretch
 		*stretches;         /* of all units (stretches.h); made anew at each materialize */

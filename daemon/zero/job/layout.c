@@ -272,4 +272,5 @@ void layout_unbuild(struct zero_job *job)
 	job->block_count = 0;
 	job->param_bytes = 0;
 	layout_free(&job->layout);
+	tier_charge_return(&job->layout_charge);
 }

@@ -99,8 +99,7 @@ static void materialize_end(struct zero_job *job, int error, const struct zi_tex
 			load_undo(job);
 		if (!job->is_stored && is_told && job->layout.unit_count) {
 			/* It came from the first rank, who may try again. */
-			job->group.ranks[job_first_rank(job)]->layout = job->layout;
-			job->layout = (struct zero_layout){ 0 };
+			stream_from_job(job->group.ranks[job_first_rank(job)]);
 		}
 		across_forget_start(job);
 		job_drop_memory(job);

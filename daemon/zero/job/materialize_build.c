@@ -28,11 +28,7 @@
 /* The layout comes from the first rank: all others have the same. */
 static void take_layout(struct zero_job *job)
 {
-	struct zero_rank *first = job->group.ranks[job_first_rank(job)];
-
-	job->layout = first->layout;
-	first->layout = (struct zero_layout){ 0 };
-	stream_drop(first);
+	stream_to_job(job->group.ranks[job_first_rank(job)]);
 }
 
 static int prepare(struct zero_job *job, struct zi_text *text)

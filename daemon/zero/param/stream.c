@@ -2,7 +2,8 @@
 /*
  * The layout as a rank streams it, entry by entry, before it materialises. Floor 5, shard thread.
  * Bounded by limits.units and limits.params, and paid for by the job's uid like any other memory
- * that a client has us hold; what becomes the job's own is among its tables (ARCHITECTURE, Memory).
+ * that a client has us hold: while a rank streams it, and, where it is not small, as long as it is
+ * the job's.
  */
 #include "daemon/zero/param/stream.h"
 
@@ -15,12 +16,50 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
 
-/* Memory of @layout's arrays. */
+/* A job's layout up to this size is part of the daemon's overhead (docs/ARCHITECTURE.md). */
+#define STREAM_SMALL_BYTES (64ull << 10)
+
+/* Memory of @layout's arrays. A stored layout has no more than it needs. */
 static uint64_t stream_bytes(const struct zero_layout *layout)
 {
-	return layout->set_capacity * sizeof(*layout->sets) +
-	       layout->unit_capacity * sizeof(*layout->units) +
-	       layout->param_capacity * sizeof(*layout->params);
+	return ZI_MAX(layout->set_capacity, layout->set_count) * sizeof(*layout->sets) +
+	       ZI_MAX(layout->unit_capacity, layout->unit_count) * sizeof(*layout->units) +
+	       ZI_MAX(layout->param_capacity, layout->param_count) * sizeof(*layout->params);
+}
+
+void stream_charge_job(struct zero_job *job)
+{
+	uint64_t bytes = stream_bytes(&job->layout);
+
+	if (bytes <= STREAM_SMALL_BYTES || job->layout_charge.tier)
+		return;
+	/* Only a tier or a quota that is smaller than before the restart refuses it. */
+	(void)tier_charge_take(&job->layout_charge, job->cpu_tier, &job->account->account, bytes,
+	                       NULL);
+}
+
+void stream_to_job(struct zero_rank *rank)
+{
+	struct zero_job *job = rank->job;
+
+	job->layout = rank->layout;
+	rank->layout = (struct zero_layout){ 0 };
+	tier_charge_return(&rank->stream_charge);
+	stream_charge_job(job);
+}
+
+void stream_from_job(struct zero_rank *rank)
+{
+	struct zero_job *job = rank->job;
+
+	layout_free(&rank->layout);
+	rank->layout = job->layout;
+	job->layout = (struct zero_layout){ 0 };
+	tier_charge_return(&job->layout_charge);
+	tier_charge_return(&rank->stream_charge);
+	/* There was room for nearly all of it until now. */
+	(void)tier_charge_take(&rank->stream_charge, job->cpu_tier, &job->account->account,
+	                       stream_bytes(&rank->layout), NULL);
 }
 
 /* What the rank streamed goes, or has become the job's. */

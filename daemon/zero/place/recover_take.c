@@ -12,6 +12,7 @@
 #include "daemon/zero/job/forward.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
+#include "daemon/zero/param/stream.h"
 #include "daemon/zero/place/owner.h"
 #include "daemon/zero/place/record.h"
 #include "daemon/zero/place/recover_layout.h"
@@ -112,6 +113,7 @@ static int take_record(struct zero_job *job, struct catalog_job *stored)
 		.unit_count = stored->unit_count,
 		.param_count = stored->param_count,
 	};
+	stream_charge_job(job);
 	return err_trace(take_layout(job, stored));
 }
 

@@ -98,3 +98,36 @@ Test(zero_held, of_a_daemon_that_stops_stays_with_the_ranks)
 	cr_assert_eq(held_bytes(fd), bytes);
 	(void)close(fd);
 }
+
+/* A layout of 176 bytes a parameter. */
+Test(zero_held, of_a_large_layout_is_charged_as_long_as_the_job_has_it)
+{
+	struct attach_options options = { .world = 1,
+		                          .config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME) };
+	uint64_t streamed_bytes;
+	char name[32];
+
+	node_init(&node);
+	node.params_max = 1024;
+	node_start(&node);
+	cr_assert_eq(attach(0, options), 0);
+	layout_unit(&actors[0], "unit");
+	for (uint32_t i = 0; i < 1024; i++) {
+		(void)snprintf(name, sizeof(name), "p%u", i);
+		layout_param(&actors[0], name, 1, 4);
+	}
+	streamed_bytes = node.cpu.used_bytes;
+	cr_assert_geq(streamed_bytes, 1024 * 176);
+	/* What a try that fails gives back is the rank's again. */
+	node.cpu.capacity_bytes = streamed_bytes + 4096;
+	cr_assert_eq(actor_call(&actors[0], zero_materialize, NULL), -ENOSPC);
+	cr_assert_eq(node.cpu.used_bytes, streamed_bytes);
+	node.cpu.capacity_bytes = 256 * MIB;
+	cr_assert_eq(actor_call(&actors[0], zero_materialize, NULL), 0, "%s", actors[0].text.chars);
+	cr_assert_geq(node_job(&node, "train")->layout_charge.bytes, 1024 * 176);
+	cr_assert_eq(actors[0].rank->stream_charge.bytes, 0, "paid for once");
+	actor_leave(&actors[0], true);
+	node_settle(&node);
+	cr_assert_eq(node.cpu.used_bytes, 0);
+	node_deinit(&node);
+}

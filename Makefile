@@ -31,6 +31,8 @@ CXXFLAGS_BASE := $(patsubst -std=%,-std=gnu++17,$(filter-out $(WARN),$(CFLAGS_BA
 OPT_release := -O2
 OPT_debug := -O0 -DZI_DEBUG
 OPT_ndebug := -O3 -DNDEBUG
+# Lines that ran are counted, whatever process ran them (make coverage).
+OPT_cov := -O0 -DZI_DEBUG --coverage -fprofile-update=atomic
 OPT_clang := -O2
 OPT_asan := -O1 -DZI_DEBUG -DZI_SANITIZED -fno-omit-frame-pointer -fsanitize=address,undefined \
 	-fno-sanitize-recover=all
@@ -59,7 +61,7 @@ CXXFLAGS_BASE += -Werror
 endif
 CFLAGS ?=
 ALL_CFLAGS = $(CFLAGS_BASE) $(OPT_$(VARIANT)) $(CFLAGS)
-ALL_LDFLAGS = $(LDFLAGS_BASE) $(LINKER) $(filter -fsanitize%,$(OPT_$(VARIANT))) $(LDFLAGS)
+ALL_LDFLAGS = $(LDFLAGS_BASE) $(LINKER) $(filter -fsanitize% --coverage,$(OPT_$(VARIANT))) $(LDFLAGS)
 
 ifneq ($(V),1)
 Q := @

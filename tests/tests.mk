@@ -18,7 +18,7 @@ $(FAKE_A): $(patsubst %.c,$(BUILD)/%.o,$(FAKE_SRC))
 
 # Linked into every test program: what it leaves behind is removed, and told (tests/guard/guard.h);
 # leaks are looked for in tests, not in what runs them.
-GUARD := $(BUILD)/tests/guard/guard.o $(BUILD)/tests/guard/leaks.o
+GUARD := $(patsubst %,$(BUILD)/tests/guard/%.o,guard leaks limits)
 
 # A folder of tests is one program: build/<variant>/tests/unit/zero/run. Each of its files can also
 # be made a program of its own, for whoever works on it: make build/release/tests/unit/zero/test_step.
@@ -138,32 +138,61 @@ $(BROKEN_RING): $(BROKEN_RING).o $(call archive,common/wire) $(call archive,comm
 .PRECIOUS: $(BUILD)/%.o
 
 # ---- targets ----------------------------------------------------------------------------------
-.PHONY: check test build-tests check-tests stress-tsan check-unit check-system check-ndebug check-asan \
+.PHONY: check test coverage build-tests check-tests stress-tsan check-unit check-system check-ndebug check-asan \
 	check-tsan check-valgrind check-bits check-power check-install check-systemd
 
 build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(NODES_BIN) ## build all test programs, run none
 
-check: ## install what is missing, build with warnings as errors (gcc, clang), run all tests and checks
+# What `make check` runs beside the tests, two parts at a time: of each suite that draws its cases one seed and as many as
+# take seconds. `make check-drawn` has more of them, .ci/run with a new seed each time.
+CHECK_PARTS := bits matrix model coll deaths nodes bench fuzz power crash crash-votes crash-nodes faults
+part_bits = check-bits CASES=8
+part_matrix = check-matrix
+part_model = check-model
+part_coll = check-coll ROUNDS=10
+part_deaths = check-deaths DEATHS=5
+part_nodes = check-nodes
+part_bench = check-bench
+part_fuzz = check-fuzz
+part_power = check-power POWER_STATES=60 POWER_DAMAGES=60
+part_crash = check-crash POINTS=10
+part_crash-votes = check-crash-votes POINTS=5
+part_crash-nodes = check-crash-nodes POINTS=2
+part_faults = check-faults STRIDE=40
+# Of check-drawn.
+DRAWN_PARTS := bits matrix coll deaths power crash crash-votes crash-nodes faults
+drawn_bits = check-bits CASES=24
+drawn_matrix = check-matrix
+drawn_coll = check-coll ROUNDS=20
+drawn_deaths = check-deaths DEATHS=10
+drawn_power = check-power
+drawn_crash = check-crash POINTS=25
+drawn_crash-votes = check-crash-votes POINTS=10
+drawn_crash-nodes = check-crash-nodes POINTS=4
+drawn_faults = check-faults STRIDE=20
+
+.PHONY: check-drawn check-slow $(CHECK_PARTS:%=part-%) $(DRAWN_PARTS:%=drawn-%)
+$(CHECK_PARTS:%=part-%): part-%:
+	@$(MAKE) --no-print-directory -s $(part_$*)
+$(DRAWN_PARTS:%=drawn-%): drawn-%:
+	@$(MAKE) --no-print-directory -s $(drawn_$*)
+
+check: ## install what is missing, build with warnings as errors (gcc, clang), run the tests and checks of ten minutes
 	@tools/deps build check
 	@$(MAKE) --no-print-directory -s -j2 WERROR=1 all build-tests
 	@$(MAKE) --no-print-directory -s -j2 WERROR=1 VARIANT=clang check-syntax
 	@$(MAKE) --no-print-directory -s check-floors check-headers check-tools tidy check-install
-	@$(MAKE) --no-print-directory -s check-bits SEED=1 CASES=8
-	@$(MAKE) --no-print-directory -s check-bits SEED=2 CASES=8
-	@$(MAKE) --no-print-directory -s check-bits SEED=3 CASES=8
-	@$(MAKE) --no-print-directory -s check-matrix SEED=1
-	@$(MAKE) --no-print-directory -s check-model
-	@$(MAKE) --no-print-directory -s check-coll ROUNDS=10
-	@$(MAKE) --no-print-directory -s check-deaths DEATHS=5
-	@$(MAKE) --no-print-directory -s check-nodes
-	@$(MAKE) --no-print-directory -s check-bench
-	@$(MAKE) --no-print-directory -s check-fuzz
-	@$(MAKE) --no-print-directory -s check-power
-	@$(MAKE) --no-print-directory -s check-crash POINTS=25
-	@$(MAKE) --no-print-directory -s check-crash-votes POINTS=10
-	@$(MAKE) --no-print-directory -s check-crash-nodes POINTS=4
-	@$(MAKE) --no-print-directory -s check-faults STRIDE=20
+	@$(MAKE) --no-print-directory -s -j2 -Orecurse $(CHECK_PARTS:%=part-%)
 	@$(MAKE) --no-print-directory -s check-tests
+
+check-drawn: all build-tests ## more of what is drawn than `make check` has [SEED=n]
+	@echo "check-drawn: SEED=$(SEED)"
+	@$(MAKE) --no-print-directory -s -j2 -Orecurse SEED=$(SEED) $(DRAWN_PARTS:%=drawn-%)
+
+# The list is tests/slow; of tests that draw (tests/harness/draw.h) all draws.
+check-slow: all build-tests ## the tests that `make check` leaves out: those of tests/slow, and all draws
+	@SLOW=only ZINF_BUILD=$(BUILD) tools/run_tests $(UNIT_BIN) $(SYSTEM_BIN) $(NODES_BIN)
+	@ZINF_TEST_DRAWS=all ZINF_BUILD=$(BUILD) tools/run_tests $(UNIT_NODES_RUN)
 
 check-tests: all build-tests ## run the unit and system tests of $(VARIANT)
 	@ZINF_BUILD=$(BUILD) tools/run_tests $(UNIT_BIN) $(SYSTEM_BIN)
@@ -206,6 +235,14 @@ check-power: $(POWER_BIN) ## power cuts at any moment, damaged disks [SEED=n POW
 check-ndebug: ## no assert has a side effect: unit and system tests at -O3 -DNDEBUG
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=ndebug check-tests
 
+# Of programs that are killed nothing is counted. COVER=check-unit: of a part.
+COVER ?= check-tests check-coll check-fuzz
+coverage: ## lines that tests run, by folder [COVER='check-unit ...']
+	@$(MAKE) --no-print-directory -s -j2 VARIANT=cov all build-tests
+	@find build/cov -name '*.gcda' -delete
+	@$(MAKE) --no-print-directory -s VARIANT=cov $(COVER)
+	@tools/coverage build/cov
+
 # Criterion reports a leak-only test as passed unless the process aborts.
 # hwloc's PCI plugin, where it is installed, loses what libpciaccess allocated and is unloaded before
 # the leaks are counted, so that no suppression could name it.
@@ -214,7 +251,7 @@ ASAN_ENV := ASAN_OPTIONS=abort_on_error=1:detect_leaks=1 UBSAN_OPTIONS=print_sta
 check-asan: ## unit and system tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=asan all build-tests
 	@$(MAKE) --no-print-directory -s VARIANT=asan check-fuzz
-	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-tests
+	@SLOW=1 $(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-tests
 	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-power POWER_STATES=60 POWER_DAMAGES=60
 	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-coll ROUNDS=40
 	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-deaths DEATHS=10

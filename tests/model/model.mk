@@ -10,4 +10,4 @@ check-model: $(MODEL_OK) ## spin searches the protocols of tests/model to the en
 $(MODEL_OK): $(wildcard tests/model/*)
 	@mkdir -p $(@D)
 	@tests/model/check $(filter full,$(MODEL)) $(BUILD)/model
-	@touch $@
+	@! command -v spin >/dev/null || touch $@

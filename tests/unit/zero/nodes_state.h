@@ -5,6 +5,7 @@
 
 #include "daemon/worker/supervise.h"
 #include "tests/harness/double.h"
+#include "tests/harness/draw.h"
 #include "tests/unit/zero/model.h"
 
 #define NODES_MAX      4u

@@ -57,7 +57,7 @@ Test(across_destroy, each_node_deletes_its_part, .timeout = 120)
 {
 	struct zi_step_options options = model_options();
 
-	for (uint64_t seed = 1; seed <= 14; seed++) {
+	each_draw(seed, 14) {
 		struct shards_run run = drawn_run(seed);
 		uint32_t held;
 
@@ -78,7 +78,7 @@ Test(across_destroy, each_node_deletes_its_part, .timeout = 120)
 /* What was read ahead from a node that has just deleted its part does not come. */
 Test(across_destroy, nothing_is_waited_for_of_a_part_that_is_deleted, .timeout = 120)
 {
-	for (uint64_t seed = 1; seed <= 12; seed++) {
+	each_draw(seed, 12) {
 		struct shards_run run = drawn_run(seed | 1);
 
 		shards_begin(&run, seed);

@@ -66,7 +66,7 @@ static void expect_light(bool is_stateless)
 
 Test(across_forward, values_that_are_given_are_seen_on_all_nodes)
 {
-	for (uint64_t seed = 1; seed <= 24; seed++) {
+	each_draw(seed, 24) {
 		struct train train = drawn(seed, ZI_TRAINING_FORWARD_ONLY);
 
 		begin_train(&train, seed);
@@ -82,7 +82,7 @@ Test(across_forward, values_that_are_given_are_seen_on_all_nodes)
 /* Others, between uses: of one unit, on top of what was given. */
 Test(across_forward, values_are_given_anew)
 {
-	for (uint64_t seed = 1; seed <= 12; seed++) {
+	each_draw(seed, 12) {
 		struct train train = drawn(seed, ZI_TRAINING_FORWARD_ONLY);
 		uint32_t root;
 
@@ -105,7 +105,7 @@ Test(across_forward, values_are_given_anew)
 /* The daemons of all nodes are stopped, and started again. */
 Test(across_forward, what_is_on_the_stores_outlives_the_daemons)
 {
-	for (uint64_t seed = 1; seed <= 12; seed++) {
+	each_draw(seed, 12) {
 		struct train train = drawn(3 * (seed / 2) + 1 + seed % 2, ZI_TRAINING_FORWARD_ONLY);
 
 		begin_train(&train, seed);
@@ -128,7 +128,7 @@ Test(across_forward, what_is_on_the_stores_outlives_the_daemons)
 /* It is used in between, by ranks where those that train were, and goes on in the same bits. */
 Test(across_forward, what_trains_is_used_as_it_stands_and_goes_on)
 {
-	for (uint64_t seed = 1; seed <= 24; seed++) {
+	each_draw(seed, 24) {
 		struct train wanted_train = drawn(seed, 0);
 
 		begin_train(&wanted_train, seed);
@@ -208,7 +208,7 @@ Test(across_forward, nodes_that_differ_are_named)
  * was committed is there for the next start, and nothing is left of this one. */
 Test(across_forward, a_loss_at_any_moment_leaves_what_was_committed)
 {
-	for (uint64_t seed = 1; seed <= 36; seed++) {
+	each_draw(seed, 36) {
 		struct train train = drawn(seed, ZI_TRAINING_FORWARD_ONLY);
 		bool is_nvme = train.config.offload_optimizer == ZI_OFFLOAD_NVME;
 		enum loss loss = (enum loss)(seed / 4 % (is_nvme ? _LOSS_COUNT : LOSS_DAEMON));

@@ -10,7 +10,7 @@
  * nothing is left. */
 Test(across_grads_end, a_death_at_any_moment_of_a_step_leaves_nothing)
 {
-	for (uint64_t seed = 1; seed <= 40; seed++) {
+	each_draw(seed, 40) {
 		struct run run = {
 			.places = seed % 2 ? "0012" : "012",
 			.dtype = ZI_DTYPE_BF16,

@@ -146,7 +146,7 @@ Test(across_join, nodes_make_the_bits_of_one, .timeout = 600)
 		                               ZI_STRATEGY_ZERO2, ZI_STRATEGY_ZERO3 };
 	static const uint32_t offloads[] = { ZI_OFFLOAD_CPU, ZI_OFFLOAD_NVME, ZI_OFFLOAD_NONE };
 
-	for (uint64_t seed = 1; seed <= 18; seed++) {
+	each_draw(seed, 18) {
 		const char *where = places[seed % ZI_COUNT_OF(places)];
 		bool is_sharded = seed % 3 == 0;
 		bool stores = seed % 5 < 2; /* Parameters too, by each strategy. */
@@ -213,7 +213,7 @@ static const struct train plainly = { .run = { .dtype = ZI_DTYPE_BF16,
 /* Whoever dies while one node has data and another one none: all hear of it, and go on anew. */
 Test(across_join, a_death_at_any_moment_ends_it_for_all, .timeout = 600)
 {
-	for (uint64_t seed = 1; seed <= 24; seed++) {
+	each_draw(seed, 24) {
 		int64_t step;
 
 		memset(batches, 0, sizeof(batches));

@@ -377,7 +377,7 @@ static void lost_meanwhile(uint32_t offload, uint64_t seed)
 
 Test(across_keep, nodes_that_are_lost_meanwhile_tear_nothing)
 {
-	for (uint64_t seed = 1; seed <= 16; seed++)
+	each_draw(seed, 16)
 		lost_meanwhile(seed % 4 ? ZI_OFFLOAD_NVME : ZI_OFFLOAD_CPU, seed);
 }
 

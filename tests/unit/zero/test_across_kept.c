@@ -46,7 +46,7 @@ static void expect_kept(void)
 
 Test(across_kept, nodes_train_the_bits_of_one_place)
 {
-	for (uint64_t seed = 1; seed <= 16; seed++) {
+	each_draw(seed, 16) {
 		struct train what = drawn(seed);
 
 		begin_train(&what, seed);
@@ -126,7 +126,7 @@ static void step_lost(void)
 
 Test(across_kept, who_is_lost_at_any_moment_costs_a_step_at_most)
 {
-	for (uint64_t seed = 1; seed <= 12; seed++) {
+	each_draw(seed, 12) {
 		struct train what = drawn(seed);
 		int64_t step;
 

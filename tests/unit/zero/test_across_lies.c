@@ -10,7 +10,7 @@
 
 TestSuite(across_lies, .timeout = 900);
 
-#define LIES_TIMEOUT_NS (400 * ZI_NS_PER_MS)
+#define LIES_TIMEOUT_NS patient_ns(400 * ZI_NS_PER_MS)
 
 /* ---- a job of one rank on each node, whose affair none of it is ---- */
 

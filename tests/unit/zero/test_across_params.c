@@ -168,7 +168,7 @@ Test(across_params, values_that_were_replaced_are_not_given)
 /* Whoever goes, at any moment of a step or of materialize: all hear of it, nothing is left. */
 Test(across_params, a_death_at_any_moment_leaves_nothing, .timeout = 600)
 {
-	for (uint64_t seed = 1; seed <= 40; seed++) {
+	each_draw(seed, 40) {
 		struct zi_step_options options = model_options();
 
 		begin_zero1(seed, seed % 2 ? "0012" : "012",

@@ -29,7 +29,7 @@ Test(across_reduce, nodes_make_the_bits_of_one, .timeout = 600)
 		                               ZI_STRATEGY_ZERO2, ZI_STRATEGY_ZERO3 };
 	static const uint32_t offloads[] = { ZI_OFFLOAD_CPU, ZI_OFFLOAD_NVME, ZI_OFFLOAD_NONE };
 
-	for (uint64_t seed = 1; seed <= 24; seed++) {
+	each_draw(seed, 24) {
 		bool is_sharded = seed % 3 == 0;
 		bool stores = seed % 5 < 2; /* Parameters too, by each strategy. */
 		struct train train = {

@@ -78,7 +78,7 @@ Test(across_spill, nodes_make_the_bits_of_one)
 	static const uint32_t optimizers[] = { ZI_OPTIMIZER_ADAMW, ZI_OPTIMIZER_LION };
 
 	flat_model();
-	for (uint64_t seed = 1; seed <= 18; seed++) {
+	each_draw(seed, 18) {
 		bool is_sharded = seed % 3 == 0;
 		struct train train = {
 			.run = { .places = places[seed % ZI_COUNT_OF(places)],

@@ -32,7 +32,7 @@ Test(across_train, nodes_make_the_bits_of_one, .timeout = 600)
 	static const uint32_t optimizers[] = { ZI_OPTIMIZER_ADAMW, ZI_OPTIMIZER_LION,
 		                               ZI_OPTIMIZER_ADAGRAD };
 
-	for (uint64_t seed = 1; seed <= 24; seed++) {
+	each_draw(seed, 24) {
 		bool is_sharded = seed % 3 == 0;
 		struct train train = {
 			.run = { .places = uneven[seed % ZI_COUNT_OF(uneven)],
@@ -102,7 +102,7 @@ Test(across_train, sets_of_some_ranks, .timeout = 600)
  * faster with the step it comes no sooner than on the others. */
 Test(across_train, a_barrier_within_a_step, .timeout = 600)
 {
-	for (uint64_t seed = 1; seed <= 12; seed++) {
+	each_draw(seed, 12) {
 		struct run run = { .places = seed % 2 ? "01" : "0012",
 			           .dtype = ZI_DTYPE_BF16,
 			           .schedule = ZI_SCHEDULE_LOCAL,

@@ -38,7 +38,7 @@ static void train(const struct shards_run *run, uint64_t seed)
 
 Test(shards, in_memory)
 {
-	for (uint64_t seed = 1; seed <= 14; seed++) {
+	each_draw(seed, 14) {
 		struct shards_run run = drawn_run(seed, seed % 2 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NONE,
 		                                  ZI_OFFLOAD_NONE);
 
@@ -61,7 +61,7 @@ Test(shards, state_on_nvme)
 /* Parameters come from the stores of all nodes. */
 Test(shards, parameters_on_nvme)
 {
-	for (uint64_t seed = 1; seed <= 14; seed++) {
+	each_draw(seed, 14) {
 		struct shards_run run = drawn_run(seed, ZI_OFFLOAD_NVME, ZI_OFFLOAD_NVME);
 
 		run.config.commit_interval = seed % 4 ? 1 : 2;

@@ -33,7 +33,7 @@ static struct zero_subgroup *foreign(void)
 /* Whoever goes, at any moment while units come, are written and are updated. */
 Test(shards_end, a_death_at_any_moment_leaves_nothing, .timeout = 120)
 {
-	for (uint64_t seed = 1; seed <= 60; seed++) {
+	each_draw(seed, 60) {
 		bool is_stored = seed % 3 == 0;
 		struct shards_run run = run_of(seed % 2 ? "0012" : "01",
 		                               seed % 3 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NVME,
@@ -69,7 +69,7 @@ Test(shards_end, a_death_at_any_moment_leaves_nothing, .timeout = 120)
 /* In the middle of the update. */
 Test(shards_end, a_death_during_an_update_leaves_nothing, .timeout = 120)
 {
-	for (uint64_t seed = 1; seed <= 40; seed++) {
+	each_draw(seed, 40) {
 		struct shards_run run = run_of(seed % 2 ? "0012" : "01",
 		                               seed % 3 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NVME,
 		                               seed % 3 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NVME);
@@ -141,7 +141,7 @@ static void expect_left(int got)
  * whether it had asked before, or does then. Nothing stays in flight, and the group stands. */
 Test(shards_end, who_wants_parameters_of_a_node_that_has_left_is_told, .timeout = 120)
 {
-	for (uint64_t seed = 1; seed <= 24; seed++) {
+	each_draw(seed, 24) {
 		uint32_t offload = seed % 3 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NVME;
 		struct shards_run run = run_of("011", offload, offload);
 		uint32_t unit;
@@ -174,7 +174,7 @@ Test(shards_end, who_wants_parameters_of_a_node_that_has_left_is_told, .timeout 
 /* All have left, at about the same time: a node may be refused what nobody here wants any more. */
 Test(shards_end, who_has_left_is_refused_as_well, .timeout = 120)
 {
-	for (uint64_t seed = 1; seed <= 40; seed++) {
+	each_draw(seed, 40) {
 		struct shards_run run = run_of("01", ZI_OFFLOAD_CPU, ZI_OFFLOAD_CPU);
 
 		shards_begin(&run, seed);
@@ -194,7 +194,7 @@ Test(shards_end, who_has_left_is_refused_as_well, .timeout = 120)
 /* A barrier that a rank's other thread calls while a write ends comes after it on all nodes. */
 Test(shards_end, a_barrier_beside_a_write_comes_in_one_order, .timeout = 120)
 {
-	for (uint64_t seed = 1; seed <= 24; seed++) {
+	each_draw(seed, 24) {
 		uint32_t offload = seed % 3 ? ZI_OFFLOAD_CPU : ZI_OFFLOAD_NVME;
 		struct shards_run run = run_of("011", offload, offload);
 

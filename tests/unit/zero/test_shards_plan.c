@@ -162,7 +162,7 @@ Test(shards_plan, each_node_holds_its_share_and_a_pool, .timeout = 120)
 	static const uint32_t strategies[] = { ZI_STRATEGY_ZERO3, ZI_STRATEGY_ZERO3,
 		                               ZI_STRATEGY_ZERO3, ZI_STRATEGY_DDP };
 
-	for (uint64_t seed = 1; seed <= 24; seed++) {
+	each_draw(seed, 24) {
 		bool is_nvme = seed % 3 == 0;
 		struct shards_run run = {
 			.places = places[seed % ZI_COUNT_OF(places)],
@@ -187,7 +187,7 @@ Test(shards_plan, each_node_stores_all_parameters_and_its_share, .timeout = 120)
 {
 	static const char *const places[] = { "01", "0123", "0012", "011" };
 
-	for (uint64_t seed = 1; seed <= 12; seed++) {
+	each_draw(seed, 12) {
 		struct shards_run run = {
 			.places = places[seed % ZI_COUNT_OF(places)],
 			.config = model_config(seed % 2 ? ZI_DTYPE_BF16 : ZI_DTYPE_F32,
@@ -211,7 +211,7 @@ Test(shards_plan, wide_sums_are_held_where_they_are_needed, .timeout = 120)
 {
 	static const char *const places[] = { "0011", "0123", "001122" };
 
-	for (uint64_t seed = 1; seed <= 12; seed++) {
+	each_draw(seed, 12) {
 		struct shards_run run = {
 			.places = places[seed % ZI_COUNT_OF(places)],
 			.config = model_config(ZI_DTYPE_BF16,
@@ -239,7 +239,7 @@ Test(shards_plan, forward_only_each_holds_parameters_alone, .timeout = 120)
 	static const uint32_t strategies[] = { ZI_STRATEGY_ZERO3, ZI_STRATEGY_DDP,
 		                               ZI_STRATEGY_ZERO1, ZI_STRATEGY_ZERO2 };
 
-	for (uint64_t seed = 1; seed <= 16; seed++) {
+	each_draw(seed, 16) {
 		bool is_nvme = seed % 3 != 0;
 		struct shards_run run = {
 			.places = places[seed % ZI_COUNT_OF(places)],

@@ -203,7 +203,8 @@ static int exit_of(const struct net_test *test, const void *message, uint32_t by
 	pid_t pid;
 	int fd;
 
-	cr_assert_eq(spawn_worker(test->program, &text, &fd, &ended.fd, &pid), 0, "%s", text.chars);
+	cr_assert_eq(spawn_worker(test->program, 0, &text, &fd, &ended.fd, &pid), 0, "%s",
+	             text.chars);
 	if (talks)
 		cr_assert_eq(send(fd, &talk, sizeof(talk), MSG_NOSIGNAL), sizeof(talk));
 	cr_assert_eq(send(fd, message, bytes, MSG_NOSIGNAL), bytes);

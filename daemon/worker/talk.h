@@ -36,7 +36,7 @@ enum talk_kind {
 	TALK_READY = 7,   /* something may be pulled */
 	TALK_WHY = 8,     /* what keeps it? */
 	TALK_BECAUSE = 9, /* that does */
-	TALK_BYE = 10,    /* nothing more comes from here */
+	TALK_BYE = 10,    /* nothing more comes from here; of a rank: it left, or (error) died */
 	_TALK_KIND_COUNT,
 };
 

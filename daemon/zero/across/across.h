@@ -55,8 +55,9 @@ void across_vote(struct zero_job *job, enum round_kind kind, const struct round_
 
 /* The group breaks here: the other nodes hear why. No-op where that came from them. */
 void across_break(struct zero_job *job, int error, const struct zi_text *text);
-/* A rank of this node has left cleanly: the others need not wait for it. */
-void across_left(struct zero_job *job, uint32_t rank, const struct zi_text *text);
+/* A rank of this node has left: the other nodes need not wait for it. @error: 0, it left cleanly;
+ * or what their ranks hear, as it died. */
+void across_left(struct zero_job *job, uint32_t rank, int error, const struct zi_text *text);
 /* The last rank of this node has. Nodes talk on where something of the job's is left to be agreed
  * on: a step that all ranks have called, or (with @is_clean) steps ahead of their commit, for which
  * others may take @timeout_ns. Else job->across is NULL after this. */

@@ -8,6 +8,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "daemon/coll/coll.h"
 #include "daemon/tier/holder.h"
 #include "daemon/zero/across/across.h"
 #include "daemon/zero/collectives/collectives.h"
@@ -128,6 +129,20 @@ void group_break_after_step(struct zero_job *job, int error, uint32_t culprit,
 	waiting_fail(job);
 }
 
+/* See group.h. */
+void group_cause(const struct zero_job *job, uint32_t *culprit, struct zi_text *text)
+{
+	const struct coll *coll = job->collectives.coll;
+	const struct coll_group *world = coll ? &coll->groups[ZI_GROUP_WORLD] : NULL;
+
+	static_assert(COLL_NOBODY == UINT32_MAX, "nobody is nobody");
+	if (!world || world->error != -EPIPE ||
+	    job->collectives.generation != job->group.generation)
+		return;
+	*culprit = world->culprit;
+	*text = world->text;
+}
+
 /* A rank that left cleanly is needed now. Return: true when that broke the group. */
 bool group_needs_all(struct zero_job *job)
 {
@@ -232,31 +247,36 @@ static void member_left(struct zero_job *job, uint32_t number, bool is_clean,
                         const struct zi_text *text)
 {
 	struct zero_group *group = &job->group;
+	struct zi_text cause = *text;
+	uint32_t culprit = number;
 	bool is_waited_for = materialize_is_on(job) || collectives_is_building(job) ||
 	                     (job->step.phase == ZERO_STEP_STEPPING && !step_is_called(job));
 
 	if (group->phase == ZERO_GROUP_BROKEN)
 		return;
 	if (!is_clean) {
+		/* Other nodes hear of it now: before they hear that others left because of it. */
+		across_left(job, number, -EPIPE, text);
 		group_break_after_step(job, -EPIPE, number, text);
 		return;
 	}
 	if (is_place_free(job))
 		return;
-	across_left(job, number, text);
+	across_left(job, number, 0, text);
+	group_cause(job, &culprit, &cause);
 	for (uint32_t i = 0; i < _ZERO_GATHER_COUNT; i++)
 		is_waited_for |= group->gather_masks[i] && !gather_is_full(job, i);
 	/* All have called it, and it has not begun: it waits for space, and now for this member. */
 	is_waited_for |=
 		group->phase == ZERO_GROUP_FORMING && gather_is_full(job, ZERO_GATHER_MATERIALIZE);
 	if (is_waited_for) {
-		group_break_after_step(job, -EPIPE, number, text);
+		group_break_after_step(job, -EPIPE, culprit, &cause);
 		return;
 	}
 	if (!group->error) {
 		group->error = -EPIPE;
-		group->culprit = number;
-		group->text = *text;
+		group->culprit = culprit;
+		group->text = cause;
 		group->is_left = true;
 	}
 	/* What it had unsharded is no longer in the way of others. */
@@ -322,7 +342,7 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 
 			/* Those of other nodes go on, or do not. */
 			if (is_whole)
-				across_left(job, rank->number, &text);
+				across_left(job, rank->number, 0, &text);
 			else
 				across_break(job, -EPIPE, has_failed(group) ? &group->text : &text);
 			if (job->step.phase == ZERO_STEP_STEPPING)

@@ -54,6 +54,9 @@ void group_break(struct zero_job *job, int error, uint32_t culprit, const struct
 /* As group_break(), but a step that is being written ends first. */
 void group_break_after_step(struct zero_job *job, int error, uint32_t culprit,
                             const struct zi_text *text);
+/* Why a rank that leaves cleanly, and is needed, does so: where the collectives broke before, by a
+ * death on another node perhaps, that is the reason. @culprit, @text: in and out. */
+void group_cause(const struct zero_job *job, uint32_t *culprit, struct zi_text *text);
 /* A rank that left cleanly is needed: breaks the group. True when it did. */
 bool group_needs_all(struct zero_job *job);
 struct zero_attach;

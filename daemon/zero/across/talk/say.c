@@ -113,6 +113,17 @@ static void round_over(void *arg, const struct round *round, int error, const st
 	across->dones[round->number % ROUND_RING](job, round, error, text);
 }
 
+/* Whether a rank has died: ranks that leave afterwards do so because of that. */
+static bool tell_death(const struct across *across, struct zi_text *text)
+{
+	const struct zero_group *group = across->job ? &across->job->group : NULL;
+
+	if (!group || across->is_detached || !group->error || group->is_left)
+		return false;
+	*text = group->text;
+	return true;
+}
+
 /* Nodes whose ranks have left, and that are through, vote no more. */
 static void fail_gone(struct across *across)
 {
@@ -121,8 +132,11 @@ static void fail_gone(struct across *across)
 		    !rounds_waits_for(&across->rounds, i))
 			continue;
 		across->fault = -EPIPE;
-		zi_text_set(&across->fault_text,
-		            "the ranks of node %u have left, and it does not end their steps", i);
+		if (!tell_death(across, &across->fault_text))
+			zi_text_set(&across->fault_text,
+			            "the ranks of node %u have left, and it does not end their "
+			            "steps",
+			            i);
 	}
 }
 
@@ -165,9 +179,9 @@ static int heard_round(struct across *across, const struct talk_entry *entry, st
 /* ---- ends ---- */
 
 /* See across.h. */
-void across_left(struct zero_job *job, uint32_t rank, const struct zi_text *text)
+void across_left(struct zero_job *job, uint32_t rank, int error, const struct zi_text *text)
 {
-	struct talk_entry entry = { .kind = TALK_BYE, .unit = rank };
+	struct talk_entry entry = { .kind = TALK_BYE, .unit = rank, .error = error };
 
 	if (!across_talks(job) || job->across->is_left)
 		return;
@@ -176,24 +190,27 @@ void across_left(struct zero_job *job, uint32_t rank, const struct zi_text *text
 	across_say_all(job->across, &entry);
 }
 
-/* What the ranks here hear of one that has left its node cleanly: now, if it is waited for, or when
- * it is needed next. */
+/* What the ranks here hear of a rank that has left its node: now, if it died or is waited for, or
+ * when it is needed next. */
 static void rank_left(struct across *across, const struct talk_entry *entry)
 {
 	struct zero_group *group = &across->job->group;
+	uint32_t culprit = entry->unit;
 	struct zi_text text;
 
 	zi_text_set(&text, "%.*s (on node %u)", (int)entry->data_bytes, (const char *)entry->data,
 	            entry->node);
 	zi_utf8_clean(text.chars); /* Another node's word. */
-	if (rounds_waits_for(&across->rounds, entry->node)) {
-		group_break_after_step(across->job, -EPIPE, entry->unit, &text);
+	if (!entry->error)
+		group_cause(across->job, &culprit, &text);
+	if (entry->error || rounds_waits_for(&across->rounds, entry->node)) {
+		group_break_after_step(across->job, -EPIPE, culprit, &text);
 		return;
 	}
 	if (group->error)
 		return;
 	group->error = -EPIPE;
-	group->culprit = entry->unit;
+	group->culprit = culprit;
 	group->text = text;
 	group->is_left = true;
 }
@@ -207,9 +224,10 @@ static void node_left(struct across *across, uint32_t node)
 
 	if (!is_needed || job->group.phase != ZERO_GROUP_LIVE)
 		return;
-	zi_text_set(&text, "the ranks of %.120s have left within a step",
-	            across_name(job, node).chars);
-	across_fail(across, -EPIPE, job->group.is_left ? job->group.culprit : UINT32_MAX, &text);
+	if (!tell_death(across, &text))
+		zi_text_set(&text, "the ranks of %.120s have left within a step",
+		            across_name(job, node).chars);
+	across_fail(across, -EPIPE, job->group.error ? job->group.culprit : UINT32_MAX, &text);
 }
 
 static int heard_bye(struct across *across, const struct talk_entry *entry, struct zi_text *text)

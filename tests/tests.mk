@@ -27,7 +27,7 @@ UNIT_FOLDERS := $(patsubst %/,%,$(sort $(dir $(TEST_UNIT))))
 UNIT_FILE_BIN := $(call test_bin,$(TEST_UNIT))
 SYSTEM_FILE_BIN := $(call test_bin,$(TEST_SYSTEM))
 # These double functions that the others of their folder take as they are.
-UNIT_ALONE := $(patsubst %,$(BUILD)/tests/unit/worker/test_%,mail blame gloo links talk talk_foe talk_link)
+UNIT_ALONE := $(patsubst %,$(BUILD)/tests/unit/worker/test_%,mail mail_foe blame gloo links talk talk_foe talk_link)
 # Nodes without networks: the workers of all of them are doubles.
 UNIT_NODES_RUN := $(BUILD)/tests/unit/zero/run_nodes
 UNIT_NODES := $(filter $(patsubst %,$(BUILD)/tests/unit/zero/test_%,across% shards%),$(UNIT_FILE_BIN))
@@ -77,7 +77,7 @@ $(call folder_programs,unit/bench): $(BUILD)/bench_shared.a
 
 # The mail of zinf-net, over lanes that are doubles of Gloo's.
 MAIL_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/net/mail*.c)))
-$(BUILD)/tests/unit/worker/test_mail: $(MAIL_OBJECTS)
+$(patsubst %,$(BUILD)/tests/unit/worker/%,test_mail test_mail_foe): $(MAIL_OBJECTS)
 
 # Who is blamed, without what connects nodes.
 $(BUILD)/tests/unit/worker/test_blame: $(patsubst %,$(BUILD)/daemon/worker/net/%.o,blame end)

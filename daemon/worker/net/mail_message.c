@@ -155,6 +155,9 @@ int mail_take_room(struct mail *mail, struct mail_pair *pair, const struct mail_
 	if (!out->is_busy || frame->sequence != out->sequence || frame->piece != out->room ||
 	    frame->piece - out->base >= out->piece_count)
 		return 1;
+	/* There is room for a piece when the one before it in its place has come. */
+	if (frame->piece - out->moved >= ZI_MAIL_LETTERS)
+		return 1;
 	out->room++;
 	if (frame->piece - out->base >= ZI_MAIL_LETTERS) {
 		mail_gone(pair, MAIL_PIECE, frame->piece - ZI_MAIL_LETTERS);

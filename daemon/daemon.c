@@ -124,13 +124,12 @@ static void tell_refused(void *arg, const struct zero_job_report *report)
 		log_warning("%s", report->refusal);
 }
 
-static void job_lost(void *arg, const char *job)
+static void job_lost(void *arg, const char *job, int64_t step)
 {
 	(void)arg;
-	log_warning(
-		"Job '%s' had its state in memory alone, which ended with the former daemon: it "
-		"starts anew",
-		job);
+	log_warning("Job '%s' had its state at step %lld in memory alone, which ended with the "
+	            "former daemon: it starts at step 0",
+	            job, (long long)step);
 }
 
 static void job_stuck(void *arg, const struct zi_text *text)

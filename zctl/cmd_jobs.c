@@ -69,6 +69,8 @@ static const char help[] =
 	"  COMMITTING  the step is written to the store and to the catalog\n"
 	"  BROKEN      a rank died or left; the others are about to leave\n"
 	"  DAMAGED     stored state cannot be read; `refusal` says why\n"
+	"  LOST        its state was in memory, and zinfd was restarted: the next start\n"
+	"              of the job begins at step 0\n"
 	"  REFUSED     nobody may attach; `refusal` says why\n"
 	"strategy    `hybrid` is zero3 whose shards are repeated in each group of ranks\n"
 	"ranks       attached / all\n"

@@ -13,9 +13,12 @@ struct zi_text jobs_step(const json_t *job)
 {
 	int64_t committed = get_signed(job, "committed_step");
 	int64_t current = get_signed(job, "current_step");
+	const json_t *lost = json_object_get(job, "lost_step");
 	struct zi_text text;
 
-	if (current > committed)
+	if (json_is_integer(lost))
+		zi_text_set(&text, "%" PRId64 " lost", (int64_t)json_integer_value(lost));
+	else if (current > committed)
 		zi_text_set(&text, "%" PRId64 " (%" PRId64 ")", committed, current);
 	else
 		zi_text_set(&text, "%" PRId64, committed);

@@ -9,6 +9,7 @@
 #include "daemon/zero/across/across.h"
 #include "daemon/zero/grad/plan.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/lost.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/param/room.h"
@@ -163,6 +164,7 @@ static void fill_nodes(const struct zero_job *job, struct zero_job_report *repor
 static void fill(const struct zero_job *job, struct zero_job_report *report)
 {
 	const struct zero_pipeline *pipeline = &job->pipeline;
+	const struct zero_job *lost = lost_find(job->zero, job->name);
 	bool is_flowing = pipeline->kind != ZERO_PIPELINE_NONE;
 
 	*report = (struct zero_job_report){
@@ -178,6 +180,7 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 		.is_stateless = job->is_stateless,
 		.committed_step = job->committed_step,
 		.current_step = job->current_step,
+		.lost_step = lost ? lost->lost_step : -1,
 		.element_count = job->element_count,
 		.padded_count = job->padded_count,
 		.unit_count = job->layout.unit_count,
@@ -224,6 +227,15 @@ bool zero_report(struct zero *zero, const char *job,
 			continue;
 		is_found = true;
 		fill(candidate, &report);
+		each(arg, &report);
+	}
+	zi_list_for_each(link, &zero->lost) {
+		const struct zero_job *lost = container_of(link, struct zero_job, jobs_link);
+
+		if ((job && strcmp(lost->name, job) != 0) || job_find(zero, lost->name))
+			continue; /* It begins anew: told with the new one. */
+		is_found = true;
+		fill(lost, &report);
 		each(arg, &report);
 	}
 	return is_found;

@@ -16,6 +16,7 @@
 #include "daemon/zero/collectives/far.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/lost.h"
 #include "daemon/zero/place/share.h"
 #include "daemon/zero/snapshot/snapshot.h"
 #include "daemon/zero/snapshot/snapshot_make.h"
@@ -42,6 +43,7 @@ int zero_new(const struct zero_options *options, struct zero **ret_zero)
 		return err_origin(-ENOMEM);
 	zero->options = *options;
 	zi_list_init(&zero->jobs);
+	zi_list_init(&zero->lost);
 	zi_list_init(&zero->ghosts);
 	zi_list_init(&zero->accounts);
 	zi_list_init(&zero->retired);
@@ -100,6 +102,8 @@ struct zero *zero_free(struct zero *zero)
 	assert(!zero->snapshot_busy_count);
 	assert(!zero->tensor_busy_count);
 	assert(zi_list_is_empty(&zero->ghosts));
+	zi_list_for_each_safe(link, &zero->lost)
+		lost_take_back(container_of(link, struct zero_job, jobs_link));
 	zi_list_for_each_safe(link, &zero->jobs) {
 		struct zero_job *job = container_of(link, struct zero_job, jobs_link);
 

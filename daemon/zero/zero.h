@@ -156,9 +156,9 @@ int zero_new(const struct zero_options *options, struct zero **ret_zero);
 /* Asserts: no ranks left. Jobs' memory is dropped; what is committed stays in the catalog. */
 struct zero *zero_free(struct zero *zero);
 /* Start-up, before catalog_start(): jobs at their last committed step, their extents claimed;
- * jobs whose state was in memory alone are deleted and reported by name to @lost. */
-int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), void *arg,
-                 struct zi_text *text);
+ * jobs whose state was in memory alone are shown as lost, and reported to @lost. */
+typedef void (*zero_lost_fn)(void *arg, const char *job, int64_t step);
+int zero_recover(struct zero *zero, zero_lost_fn lost, void *arg, struct zi_text *text);
 /* Graceful stop: no new steps; `done` runs once every job is READY, IDLE, BROKEN or FORMING (steps
  * that were UPDATING have committed; those not yet UPDATING are discarded, never half). Not from
  * within a call into zero. */
@@ -318,6 +318,7 @@ struct zero_job_report {
 	bool is_stateless;      /* it has no optimizer state: made forward only */
 	bool is_training_known; /* false: it has not begun yet, or is refused */
 	int64_t committed_step;
+	int64_t lost_step;    /* where it stood when its state in memory was lost; -1: it was not */
 	int64_t current_step; /* in force; later than the former with commit_interval */
 	uint64_t element_count, padded_count;
 	uint32_t unit_count, param_count, subgroup_count;

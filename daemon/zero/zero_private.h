@@ -168,6 +168,7 @@ struct zero {
 	struct zi_list snapshots_done; /* struct zero_snapshot_op, by link */
 	uint32_t snapshot_busy_count;  /* whose request is out */
 	struct zi_list jobs;           /* struct zero_job, by jobs_link */
+	struct zi_list lost;           /* jobs without their state (job/lost.h), by jobs_link */
 	struct zi_list ghosts; /* jobs that nobody can find any more, whose deletion is under way */
 	struct zi_list accounts;        /* of uids */
 	struct zi_timer midnight_timer; /* budget.c */
@@ -176,7 +177,7 @@ struct zero {
 	struct zi_list notices;   /* struct zero_rank, by notice_link */
 	struct zi_list acrosses;  /* struct across whose ranks have left, while others' have not */
 	struct zi_list fars; /* struct far that nobody has any more: they still tell other nodes */
-	uint32_t job_count;
+	uint32_t job_count, lost_count;
 	uint32_t tensor_busy_count; /* moves and tasks of tensors, also of ranks that have left */
 	bool is_draining;
 	bool is_stopping;

@@ -344,9 +344,10 @@ struct node {
 	struct zero *zero;
 };
 
-static void lost(void *arg, const char *job)
+static void lost(void *arg, const char *job, int64_t step)
 {
 	(void)arg;
+	fuzz_check(step >= 0, "a lost job at no step");
 	fuzz_check(job[0] != '\0', "a lost job without a name");
 }
 

@@ -201,6 +201,8 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_number(job, "node", report->node);
 	answer_put(job, "committed_step", json_integer(report->committed_step));
 	answer_put(job, "current_step", json_integer(report->current_step));
+	answer_put(job, "lost_step",
+	           report->lost_step < 0 ? json_null() : json_integer(report->lost_step));
 	answer_number(job, "params", report->param_count);
 	answer_number(job, "units", report->unit_count);
 	answer_number(job, "subgroups", report->subgroup_count);

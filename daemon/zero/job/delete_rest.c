@@ -9,6 +9,7 @@
 #include "common/base/err.h"
 #include "daemon/zero/job/delete.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/lost.h"
 #include "daemon/zero/job/materialize.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/snapshot/snapshot.h"
@@ -86,7 +87,10 @@ static void deleted(struct catalog_request *request)
 	op->text = request->text;
 	if (r) {
 		job->is_deleting = false;
-		job_settle(job);
+		if (job->lost_step >= 0)
+			lost_keep(job, job->lost_step);
+		else
+			job_settle(job);
 	} else {
 		end(job, op);
 	}
@@ -105,6 +109,8 @@ void zero_job_delete(struct zero *zero, struct zero_snapshot_op *op)
 	struct zero_job *job = job_find(zero, op->job);
 	int r;
 
+	if (!job)
+		job = lost_find(zero, op->job);
 	zi_list_init(&op->link);
 	r = delete_check(zero, job, op, &op->text);
 	if (r) {
@@ -113,6 +119,8 @@ void zero_job_delete(struct zero *zero, struct zero_snapshot_op *op)
 		return;
 	}
 	op->step = job->committed_step;
+	if (job->is_lost)
+		lost_take_back(job);
 	op->held_bytes = job->nvme_charge.bytes + job->account->account.used_bytes[TIER_CPU];
 	job->is_deleting = true;
 	job->delete_op = op;

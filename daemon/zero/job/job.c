@@ -77,6 +77,7 @@ int job_new(struct zero *zero, const char *name, uint32_t uid, struct zero_job *
 			zero->options.nvme_tiers, zero->options.nvme_tier_count)];
 	ahead_set(job, -1, &(struct zero_marks){ .beta1_power = 1.0, .beta2_power = 1.0 });
 	job->timer_ns = ZI_DEADLINE_NEVER;
+	job->lost_step = -1;
 	zi_list_init(&job->warm);
 	zi_list_push_back(&zero->jobs, &job->jobs_link);
 	zero->job_count++;
@@ -250,6 +251,8 @@ void job_group_set(struct zero_job *job, enum zero_group_phase phase)
 /* Of both, the one that matters to who looks in. */
 const char *job_phase_name(const struct zero_job *job)
 {
+	if (job->is_lost)
+		return "LOST";
 	if (job->refusal)
 		return job->refusal == -EUCLEAN ? "DAMAGED" : "REFUSED";
 	if (job->step.phase == ZERO_STEP_UPDATING)

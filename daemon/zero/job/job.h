@@ -96,6 +96,8 @@ struct zero_job {
 	uint32_t busy_count;
 	uint32_t attached_count; /* ranks, with those of replaced incarnations */
 	int refusal;             /* not 0: damaged; attach answers this */
+	bool is_lost;            /* in zero->lost (lost.h) */
+	int64_t lost_step;       /* and where it stood; -1: it never was */
 	struct zi_text refusal_text;
 	bool is_stuck;    /* could not be moved off a path, and that was told */
 	bool is_moving;   /* evacuate_commit.c: the catalog is told where its extents are now */

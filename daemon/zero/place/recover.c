@@ -14,6 +14,7 @@
 #include "common/base/err.h"
 #include "daemon/zero/job/delete.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/lost.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/place/recover_former.h"
 #include "daemon/zero/place/recover_refused.h"
@@ -27,7 +28,7 @@ struct recovery {
 	struct catalog_job **refused; /* (refused_count,) damaged ones, whose space is kept */
 	uint32_t refused_count;
 	struct recovered_formers formers;
-	void (*lost)(void *arg, const char *job);
+	zero_lost_fn lost;
 	void *arg;
 };
 
@@ -62,10 +63,13 @@ static int recover_job(void *arg, struct catalog_job *job_row)
 	if (!stored->damage.chars[0] &&
 	    (stored->config.offload_optimizer != ZI_OFFLOAD_NVME || stored->step < 0)) {
 		if (stored->step >= 0 && recovery->lost)
-			recovery->lost(recovery->arg, stored->name);
+			recovery->lost(recovery->arg, stored->name, stored->step);
 		job->committed_step = -1;
 		job->current_step = -1;
-		job_delete_later(job);
+		if (stored->step >= 0)
+			lost_keep(job, stored->step);
+		else
+			job_delete_later(job);
 		return 0;
 	}
 	r = recover_take(job, stored, false);
@@ -79,14 +83,13 @@ static int recover_job(void *arg, struct catalog_job *job_row)
 
 /**
  * zero_recover() - jobs as the catalog knows them
- * @lost: called with the name of each job whose state was in memory alone; may be NULL
+ * @lost: called with each job whose state was in memory alone; may be NULL
  * @text: of a failure
  *
  * Return: 0, also with damaged jobs, which refuse to be attached; -ENOMEM; what
  * catalog_load_jobs() returns. Context: at start, before catalog_start().
  */
-int zero_recover(struct zero *zero, void (*lost)(void *arg, const char *job), void *arg,
-                 struct zi_text *text)
+int zero_recover(struct zero *zero, zero_lost_fn lost, void *arg, struct zi_text *text)
 {
 	struct recovery recovery = { .zero = zero, .lost = lost, .arg = arg };
 	int r;

@@ -12,6 +12,7 @@
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
+#include "daemon/zero/job/lost.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/write.h"
 #include "daemon/zero/place/extent.h"
@@ -136,6 +137,8 @@ void request_look(struct zero *zero, const struct catalog_request *request)
 void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalog_request_fn done)
 {
 	assert(kind != CATALOG_COMMIT);
+	if (kind == CATALOG_JOB_CREATE)
+		lost_end(job->zero, job->name);
 	record_fill(job);
 	if (kind == CATALOG_JOB_CREATE && job->committed_step >= 0 && job_is_nvme(job)) {
 		record_committed(job, RECORD_PRESENT, &job->record, job->record_extents,

@@ -72,6 +72,7 @@ struct node {
 	uint32_t told_count;
 	struct zi_text told;
 	uint32_t lost_count;
+	int64_t lost_step;
 	char lost_name[ZI_NAME_BYTES];
 	struct zi_text stuck_text;
 	bool is_quiesced;
@@ -110,11 +111,12 @@ static inline void node_reap(struct zi_source *source, uint32_t events)
 		(void)nvme_engine_reap(node->engine);
 }
 
-static inline void node_lost(void *arg, const char *job)
+static inline void node_lost(void *arg, const char *job, int64_t step)
 {
 	struct node *node = arg;
 
 	node->lost_count++;
+	node->lost_step = step;
 	cr_assert_eq(zi_copy_name(node->lost_name, sizeof(node->lost_name), job), 0);
 }
 

@@ -197,6 +197,20 @@ Test(zero_recover, older_name_is_stale_for_the_next_daemon_too)
 	end();
 }
 
+static void take_lost(void *arg, const struct zero_job_report *report)
+{
+	*(int64_t *)arg = report->lost_step;
+}
+
+/* What an administrator sees of the job: the step that was lost; -1: none was. */
+static int64_t lost_shown(void)
+{
+	int64_t step = -1;
+
+	(void)zero_report(node.zero, "train", take_lost, &step); /* Not there: none is. */
+	return step;
+}
+
 Test(zero_recover, state_in_memory_alone_is_reported_as_lost_and_the_name_is_free)
 {
 	begin(1, ZI_DTYPE_F32, ZI_OFFLOAD_CPU);
@@ -212,10 +226,55 @@ Test(zero_recover, state_in_memory_alone_is_reported_as_lost_and_the_name_is_fre
 	node_stop(&node);
 	node.lost_count = 0;
 	node_start(&node);
-	cr_assert_eq(node.lost_count, 0, "told once");
+	cr_assert_eq(node.lost_count, 1, "told until the job begins anew");
+	cr_assert_eq(node.lost_step, 0);
+	cr_assert_eq(lost_shown(), 0);
 	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	cr_assert_eq(lost_shown(), 0, "it has not begun yet");
 	cr_assert_eq(model_materialize(actors, 1), 0);
 	cr_assert_eq(actors[0].memory.committed_step, -1);
+	cr_assert_eq(lost_shown(), -1);
+	cr_assert_eq(node.zero->lost_count, 0);
+	end();
+}
+
+/* As if zinfd were started again, with nothing but the catalog. */
+static void lose(void)
+{
+	begin(1, ZI_DTYPE_F32, ZI_OFFLOAD_CPU);
+	model_train(actors, 1, 1, 3);
+	actor_leave(&actors[0], true);
+	node_settle(&node);
+	node_stop(&node);
+	node.lost_count = 0;
+	node_start(&node);
+	cr_assert_eq(node.lost_step, 3);
+	cr_assert_eq(lost_shown(), 3);
+}
+
+static bool is_deleted;
+
+static void delete_done(struct zero_snapshot_op *op)
+{
+	(void)op;
+	is_deleted = true;
+}
+
+Test(zero_recover, lost_job_is_shown_until_it_is_deleted)
+{
+	struct zero_snapshot_op op = { .job = "train", .done = delete_done };
+
+	lose();
+	zero_job_delete(node.zero, &op);
+	while (!is_deleted)
+		node_turn(&node);
+	cr_assert_eq(op.result, 0, "%s", op.text.chars);
+	cr_assert_eq(lost_shown(), -1);
+	node_settle(&node);
+	node_stop(&node);
+	node.lost_count = 0;
+	node_start(&node);
+	cr_assert_eq(node.lost_count, 0, "the catalog has forgotten it");
 	end();
 }
 

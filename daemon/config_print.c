@@ -56,9 +56,10 @@ void config_print_doc(FILE *stream)
 	char allowed[ALLOWED_BYTES];
 
 	fputs("# zinfd's configuration\n\n"
-	      "Printed by `zinfd --print-config-doc` from the table that also checks the file; a\n"
-	      "test compares. The file is `" CONFIG_SYSTEM_PATH "`, or what `--config` names;\n"
-	      "`--set SECTION.KEY=VALUE` on the command line goes over it, and\n"
+	      "For administrators: every key of zinfd's configuration file. This page is printed\n"
+	      "by `zinfd --print-config-doc` from the table that also checks the file; a test\n"
+	      "compares. The file is `" CONFIG_SYSTEM_PATH "`, or what `--config` names;\n"
+	      "`--set SECTION.KEY=VALUE` on the command line overrides it, and\n"
 	      "`zinfd --check-config` looks without starting. Without a file,\n"
 	      "`zinfd --user [--dir DIR] [--size BYTES]` makes a configuration for a plain user:\n"
 	      "socket, catalog and (with a size, or where one was made) a store in DIR, or\n"

@@ -43,7 +43,7 @@ static int usage(FILE *stream, int code)
 	      "  --size BYTES             with --user: make, or grow, a store of that size (64M, "
 	      "4G);\n"
 	      "                           without it the store that is there is used\n"
-	      "  --set SECTION.KEY=VALUE  goes over the file; may be repeated\n"
+	      "  --set SECTION.KEY=VALUE  overrides the file; may be repeated\n"
 	      "  --check-config           check the configuration and stop\n"
 	      "  --print-config-doc       every key as a table (docs/CONFIG.md)\n"
 	      "  --print-config-example   a configuration file with every key at its default\n"

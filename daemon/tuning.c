@@ -217,7 +217,7 @@ void daemon_tune_store(const struct daemon *daemon, const struct config_store *c
 	if (r && r != -ENOENT)
 		(void)log_warning_errno(r,
 		                        "What was measured of store '%s' cannot be read in %s, "
-		                        "ignoring; zctl bench nvme %s measures anew",
+		                        "ignoring; zctl bench nvme %s measures it again",
 		                        store->name, daemon->config->state_dir, store->name);
 	store->tuning = tuning_resolve(config, &measured);
 	log_info("Store '%s' is used with reads of %s, %u at once, and writes of %s, %u at once%s",

@@ -63,7 +63,7 @@ int zinf_blob_get(struct zinf *zinf, void *buffer, size_t capacity, size_t *ret_
 	if (r)
 		return err_trace(r);
 	if (!zinf->is_materialized)
-		return zi_client_error(zinf, -EINVAL, "zinf_materialize() comes first");
+		return zi_client_error(zinf, -EINVAL, "call zinf_materialize() first");
 	bytes = malloc(ZI_BLOB_BYTES);
 	if (!bytes)
 		return zi_client_error(zinf, -ENOMEM, "no memory for the blob");

@@ -104,7 +104,7 @@ int zinf_reduce(struct zinf *zinf, uint32_t index)
 	if (r)
 		return err_trace(r);
 	if (!zinf->is_step_begun)
-		return zi_client_error(zinf, -EINVAL, "zinf_step_begin() comes first");
+		return zi_client_error(zinf, -EINVAL, "call zinf_step_begin() first");
 	if (unit->reduce_count >= zi_client_reduce_max(zinf) ||
 	    (unit->reduce_count && !unit->is_grad_held))
 		return zi_client_error(zinf, -EALREADY,
@@ -112,7 +112,7 @@ int zinf_reduce(struct zinf *zinf, uint32_t index)
 		                       "already, and not acquired since",
 		                       unit->name, unit->reduce_count, zi_client_reduce_max(zinf));
 	if (!unit->is_grad_held)
-		return zi_client_error(zinf, -EINVAL, "unit '%s': zinf_grad_acquire() comes first",
+		return zi_client_error(zinf, -EINVAL, "unit '%s': call zinf_grad_acquire() first",
 		                       unit->name);
 	if (zinf->no_sync_count && zinf->attach.config.schedule == ZI_SCHEDULE_LOCAL)
 		return 0; /* This rank goes on adding up in it. */
@@ -156,7 +156,7 @@ int zinf_no_sync_end(struct zinf *zinf)
 	if (r)
 		return err_trace(r);
 	if (!zinf->no_sync_count)
-		return zi_client_error(zinf, -EINVAL, "zinf_no_sync_begin() comes first");
+		return zi_client_error(zinf, -EINVAL, "call zinf_no_sync_begin() first");
 	zinf->no_sync_count--;
 	return 0;
 }

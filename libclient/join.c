@@ -89,7 +89,7 @@ static int check_join(struct zinf *zinf)
 	if (r)
 		return err_trace(r);
 	if (!zinf->is_materialized)
-		return zi_client_error(zinf, -EINVAL, "zinf_materialize() comes first");
+		return zi_client_error(zinf, -EINVAL, "call zinf_materialize() first");
 	r = zi_client_check_steps(zinf, "zinf_join()");
 	if (r)
 		return err_trace(r);

@@ -335,10 +335,11 @@ static int check_frozen(struct zinf *zinf)
 	for (uint32_t i = 0; i < zinf->unit_count; i++) {
 		zinf->units[i].is_frozen = is_frozen(zinf, &zinf->units[i]);
 		if (zinf->units[i].is_frozen && !(zinf->features & ZI_FEATURE_FROZEN))
-			return zi_client_error(zinf, -EOPNOTSUPP,
-			                       "unit '%.60s' is frozen whole, which the daemon at "
-			                       "%s does not know: use a newer zinfd",
-			                       zinf->units[i].name, zinf->path);
+			return zi_client_error(
+				zinf, -EOPNOTSUPP,
+				"all parameters of unit '%.60s' are frozen, which the daemon at "
+				"%s does not know: use a newer zinfd",
+				zinf->units[i].name, zinf->path);
 	}
 	return 0;
 }

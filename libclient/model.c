@@ -173,7 +173,7 @@ int zi_client_check_unit(struct zinf *zinf, uint32_t unit)
 	if (r)
 		return err_trace(r);
 	if (!zinf->is_materialized)
-		return zi_client_error(zinf, -EINVAL, "zinf_materialize() comes first");
+		return zi_client_error(zinf, -EINVAL, "call zinf_materialize() first");
 	if (unit >= zinf->unit_count)
 		return zi_client_error(zinf, -EINVAL, "unit %u of %u", unit, zinf->unit_count);
 	return 0;

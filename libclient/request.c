@@ -64,10 +64,9 @@ static int end_gone(struct zinf *zinf)
 {
 	struct zi_text text;
 
-	zi_text_set(
-		&text,
-		"zinfd at %s went away; attach again: the job stands at its last committed step",
-		zinf->path);
+	zi_text_set(&text,
+	            "zinfd at %s went away; attach again: the job is at its last committed step",
+	            zinf->path);
 	return err_trace(zi_client_over(zinf, -ESTALE, &text));
 }
 
@@ -182,7 +181,7 @@ static int take_broken(struct zinf *zinf, uint32_t error)
 			return err_trace(r);
 	} while (wait_socket(zinf, POLLIN, deadline_ns) == 0);
 	if (error > INT16_MAX)
-		return err_trace(zi_client_breach(zinf, "an error that is none"));
+		return err_trace(zi_client_breach(zinf, "an invalid error"));
 	zi_text_set(&text, "the group is over: %s; detach, then attach again",
 	            strerror((int)error));
 	return err_trace(zi_client_over(zinf, -(int)error, &text));

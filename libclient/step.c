@@ -27,7 +27,7 @@ static int enter_materialized(struct zinf *zinf)
 	if (r)
 		return err_trace(r);
 	if (!zinf->is_materialized)
-		return zi_client_error(zinf, -EINVAL, "zinf_materialize() comes first");
+		return zi_client_error(zinf, -EINVAL, "call zinf_materialize() first");
 	return 0;
 }
 
@@ -221,7 +221,8 @@ static bool is_in_use(const struct zinf *zinf, const struct zi_client_unit *unit
 }
 
 /* Refuses the step when any unit is @is_bad, naming the first few: "…: a, b and 3 more". */
-static int refuse_units(struct zinf *zinf, int error, const char *what,
+/* @what: what is wrong with the units; @remedy: what to do. */
+static int refuse_units(struct zinf *zinf, int error, const char *what, const char *remedy,
                         bool (*is_bad)(const struct zinf *, const struct zi_client_unit *))
 {
 	char names[STEP_NAMES_MAX * ZI_PARAM_NAME_BYTES] = "";
@@ -245,9 +246,9 @@ static int refuse_units(struct zinf *zinf, int error, const char *what,
 	if (!count)
 		return 0;
 	if (count > STEP_NAMES_MAX)
-		return zi_client_error(zinf, error, "%s: %.160s and %u more", what, names,
-		                       count - STEP_NAMES_MAX);
-	return zi_client_error(zinf, error, "%s: %s", what, names);
+		return zi_client_error(zinf, error, "%s: %s and %u more (%s)", what, names,
+		                       count - STEP_NAMES_MAX, remedy);
+	return zi_client_error(zinf, error, "%s: %s (%s)", what, names, remedy);
 }
 
 /* What an operation nobody waited for has to say, of any unit. */
@@ -268,7 +269,7 @@ static int take_any_kept(struct zinf *zinf)
 static int check_begun(struct zinf *zinf)
 {
 	if (!zinf->is_step_begun)
-		return zi_client_error(zinf, -EINVAL, "zinf_step_begin() comes first");
+		return zi_client_error(zinf, -EINVAL, "call zinf_step_begin() first");
 	if (zinf->no_sync_count)
 		return zi_client_error(zinf, -EBUSY,
 		                       "zinf_no_sync_begin() has no end yet: zinf_no_sync_end() "
@@ -280,10 +281,12 @@ static int check_step(struct zinf *zinf)
 {
 	int r;
 
-	r = refuse_units(zinf, -ENODATA, "gradients are missing of", is_missing);
+	r = refuse_units(zinf, -ENODATA, "no gradient for units",
+	                 "call zinf_reduce() for each, or set finds_unused", is_missing);
 	if (r)
 		return err_trace(r);
-	r = refuse_units(zinf, -EBUSY, "still unsharded", is_in_use);
+	r = refuse_units(zinf, -EBUSY, "units still unsharded",
+	                 "call zinf_reshard() before zinf_step()", is_in_use);
 	return err_trace(r);
 }
 
@@ -390,7 +393,7 @@ int zinf_loss_scale(struct zinf *zinf, double *ret_scale)
 	if (is_moving && zinf->steps_pending)
 		return zi_client_error(zinf, -EBUSY,
 		                       "the loss scale of the next step is known when the one "
-		                       "before has ended: zinf_wait() comes first");
+		                       "before has ended: call zinf_wait() first");
 	*ret_scale = zinf->loss_scale;
 	return 0;
 }

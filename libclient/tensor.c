@@ -38,7 +38,7 @@ static int enter(struct zinf *zinf)
 	if (r)
 		return err_trace(r);
 	if (!zinf->tensor_base)
-		return zi_client_error(zinf, -EINVAL, "zinf_tensor_open() comes first");
+		return zi_client_error(zinf, -EINVAL, "call zinf_tensor_open() first");
 	return 0;
 }
 
@@ -63,7 +63,7 @@ int zinf_tensor_open(struct zinf *zinf, uint64_t budget_bytes)
 	if (r)
 		return err_trace(r);
 	if (!zinf->is_materialized)
-		return zi_client_error(zinf, -EINVAL, "zinf_materialize() comes first");
+		return zi_client_error(zinf, -EINVAL, "call zinf_materialize() first");
 	if (zinf->tensor_base)
 		return zi_client_error(zinf, -EALREADY, "zinf_tensor_open() was called before");
 	if (!(zinf->features & ZI_FEATURE_TENSORS))

@@ -21,7 +21,8 @@ static struct zi_client_op *find_ticket(struct zinf *zinf, zinf_ticket ticket)
 
 static int no_ticket(struct zinf *zinf, zinf_ticket ticket)
 {
-	return zi_client_error(zinf, -EINVAL, "ticket %llu is none, or was waited for before",
+	return zi_client_error(zinf, -EINVAL,
+	                       "ticket %llu does not exist, or was waited for before",
 	                       (unsigned long long)ticket);
 }
 

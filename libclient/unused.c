@@ -45,7 +45,7 @@ int zinf_grad_done(struct zinf *zinf, uint32_t param)
 	if (r)
 		return err_trace(r);
 	if (!zinf->is_materialized)
-		return zi_client_error(zinf, -EINVAL, "zinf_materialize() comes first");
+		return zi_client_error(zinf, -EINVAL, "call zinf_materialize() first");
 	r = zi_client_check_steps(zinf, "zinf_grad_done()");
 	if (r)
 		return err_trace(r);
@@ -59,7 +59,7 @@ int zinf_grad_done(struct zinf *zinf, uint32_t param)
 	if (!unit->is_grad_held)
 		return zi_client_error(
 			zinf, -EINVAL,
-			"parameter '%s': zinf_grad_acquire() of unit '%s' comes first",
+			"parameter '%s': call zinf_grad_acquire() of unit '%s' first",
 			zinf->params[param].entry.name, unit->name);
 	zinf->params[param].is_done = true;
 	zinf->marks_grads = true;

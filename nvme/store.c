@@ -76,7 +76,7 @@ static int store_fit(struct nvme_store *store, const struct nvme_store_options *
 		return err_origin(zi_text_error(
 			text, -EUCLEAN,
 			"store '%s' has %llu bytes, its superblock says %llu: it was cut. Put the "
-			"whole file back, or move store and catalog away to begin anew",
+			"whole file back, or move store and catalog away to start over",
 			store->path, (unsigned long long)capacity_bytes,
 			(unsigned long long)superblock->bytes));
 	if (wanted_bytes < superblock->bytes)
@@ -141,7 +141,7 @@ static int store_open_existing(struct nvme_store *store, const struct nvme_store
 				nvme_store_adopt_device(store, options, capacity_bytes, text));
 		return err_origin(zi_text_error(
 			text, -EEXIST,
-			"'%s' holds %s of something else and no store: it is left alone. Name "
+			"'%s' holds %s of something else and no store: it is not touched. Name "
 			"another path, or remove it",
 			store->path, zi_format_bytes(capacity_bytes).chars));
 	}

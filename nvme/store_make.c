@@ -37,7 +37,7 @@ static int store_known_missing(const struct nvme_store *store, const char *what,
 	return err_origin(zi_text_error(
 		text, -ENODATA,
 		"store '%s' %s, but the catalog has jobs in it: put the store back, or move the "
-		"catalog away to begin anew",
+		"catalog away to start over",
 		store->path, what));
 }
 
@@ -200,7 +200,7 @@ int nvme_store_adopt_device(struct nvme_store *store, const struct nvme_store_op
 	if (bytes[0] || memcmp(bytes, bytes + 1, STORE_VIRGIN_BYTES - 1))
 		return err_origin(zi_text_error(
 			text, -EEXIST,
-			"device '%s' is not empty and no store: it is left alone. To use it, wipe "
+			"device '%s' is not empty and no store: it is not touched. To use it, wipe "
 			"it with 'blkdiscard -z' or 'dd if=/dev/zero bs=1M count=1'",
 			store->path));
 	r = nvme_superblock_make(options->bytes ? options->bytes

@@ -75,7 +75,7 @@ int nvme_superblock_check(const struct nvme_superblock *superblock, const char *
 	    superblock->state != NVME_SUPERBLOCK_NEW &&
 	    superblock->state != NVME_SUPERBLOCK_PREPARING)
 		return err_origin(zi_text_error(
-			text, -EUCLEAN, "superblock of store '%s' has state %u, which is none",
+			text, -EUCLEAN, "superblock of store '%s' has state %u, which is unknown",
 			path, superblock->state));
 	if (superblock->bytes % ZI_STORE_ALIGN_BYTES || superblock->bytes <= NVME_SUPERBLOCK_BYTES)
 		return err_origin(zi_text_error(

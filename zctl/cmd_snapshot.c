@@ -20,7 +20,7 @@ static int usage(void)
 	        "       zctl snapshot rm JOB/NAME\n"
 	        "       zctl snapshot restore JOB/NAME [--as OTHER]\n"
 	        "  --keep N    an automatic one: the newest N of the job are kept\n"
-	        "  --as OTHER  a new job of that name stands there, and JOB is left alone\n");
+	        "  --as OTHER  a new job of that name stands there, and JOB is not touched\n");
 	return 2;
 }
 

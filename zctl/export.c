@@ -75,7 +75,7 @@ int export_read_extents(struct export *export)
 		(uint32_t)ZI_MAX(get_count(export->model.record, "node_count"), (uint64_t)1);
 	export->node = (uint32_t)get_count(export->model.record, "node");
 	if (export->node >= export->node_count || export->node_count > ZI_WORLD_MAX)
-		return refuse("a node that is none");
+		return refuse("a node that does not exist");
 	export->places = calloc(export->model.subgroup_count + 1ul, sizeof *export->places);
 	if (!export->places)
 		return refuse("no memory");

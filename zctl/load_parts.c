@@ -102,8 +102,9 @@ static int read_subgroups(struct load_part *part, const struct model *model)
 		int64_t number = is_one ? model->units[unit].subgroup_first + subgroup : -1;
 
 		if (number <= former) {
-			r = refuse(part->path, "has a manifest that names a subgroup that is none, "
-			                       "or not in order");
+			r = refuse(part->path,
+			           "has a manifest that names a subgroup that does not exist, "
+			           "or not in order");
 			break;
 		}
 		former = number;

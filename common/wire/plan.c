@@ -222,7 +222,7 @@ static int plan_param(const struct zi_plan_model *model, const struct zi_plan_pa
 	if (bytes < least_bytes)
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"param_budget_bytes is %s: the largest unit alone takes %s, grant at least "
+			"param_budget_bytes is %s: the largest unit takes %s, grant at least "
 			"%llu bytes",
 			zi_format_bytes(options->config.param_budget_bytes).chars,
 			zi_format_bytes(least_bytes).chars, (unsigned long long)least_bytes));
@@ -283,7 +283,7 @@ static int plan_grads(const struct zi_plan_model *model, const struct zi_plan_pa
 	if (r)
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"grad_budget_bytes is %s: the largest unit alone takes %s, grant at least "
+			"grad_budget_bytes is %s: the largest unit takes %s, grant at least "
 			"%llu bytes",
 			zi_format_bytes(options->training.grad_budget_bytes).chars,
 			zi_format_bytes(grads_model.largest_bytes).chars,

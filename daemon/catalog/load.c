@@ -370,7 +370,7 @@ static int check_orphans(struct catalog *catalog, struct zi_text *text)
 		return err_origin(zi_text_error(
 			text, -EUCLEAN,
 			"%s is damaged: table job lacks %lld rows that table stand names; nothing "
-			"was changed: restore the file, or move it away to begin anew",
+			"was changed: restore the file, or move it away to start over",
 			catalog->path, (long long)count));
 	return 0;
 }

@@ -56,7 +56,7 @@ static int refuse(struct catalog *catalog, const char *name, const char *what, s
 	return err_origin(zi_text_error(
 		text, -EUCLEAN,
 		"%s is damaged: '%.40s' in it is %s; nothing was changed: restore the file, or "
-		"move it away to begin anew",
+		"move it away to start over",
 		catalog->path, name, what));
 }
 

@@ -75,7 +75,7 @@ static const char *advice(int error)
 	case -ENOSPC:
 		return "; free space on its file system";
 	case -EUCLEAN:
-		return "; nothing was changed: restore the file, or move it away to begin anew";
+		return "; nothing was changed: restore the file, or move it away to start over";
 	case -EROFS:
 		return "; the file, its directory or its file system is read-only";
 	case -EBUSY:

@@ -94,7 +94,7 @@ static int check_rows(struct catalog *catalog, struct zi_text *text)
 			return err_origin(zi_text_error(
 				text, -EUCLEAN,
 				"%s is damaged (the checksum of a row of table store); nothing was "
-				"changed: restore the file, or move it away to begin anew",
+				"changed: restore the file, or move it away to start over",
 				catalog->path));
 		code = SQLITE_OK;
 	}
@@ -168,7 +168,7 @@ int catalog_adopt_store(struct catalog *catalog, const char *name, const uint8_t
 		return err_origin(zi_text_error(
 			text, -EUCLEAN,
 			"Store '%s' holds data that %s does not know: put its catalog back, or "
-			"delete the store to begin anew",
+			"delete the store to start over",
 			name, catalog->path));
 	code = catalog_set_synced(catalog, true);
 	if (!code)

@@ -129,7 +129,8 @@ void sess_materialize(struct sess *session, const struct zi_materialize *message
 	note_frozen(session, &(struct zi_layout_entry){ .kind = ZI_LAYOUT_UNIT }); /* The last. */
 	if (session->has_frozen_unit && !(session->features & ZI_FEATURE_FROZEN)) {
 		sess_refuse(session, message->header.sequence, -EOPNOTSUPP,
-		            "a unit is frozen whole: such a unit has no gradient any more, which "
+		            "all parameters of a unit are frozen: such a unit has no gradient, "
+		            "which "
 		            "this libzinf does not know; use a newer one");
 		return;
 	}

@@ -58,14 +58,14 @@ static void say(const struct tier_tally *tally, uint64_t step_bytes, const char 
 		[TIER_BUDGET_REFUSE] = "no step until then",
 	};
 
-	zi_text_set(text,
-	            "%s: %s written today and %s by this step, of %s a day (%s), which begins anew "
-	            "at midnight UTC, in %llu h %llu min: %s",
-	            who, zi_format_bytes(tier_tally_day_bytes(tally)).chars,
-	            zi_format_bytes(step_bytes).chars,
-	            zi_format_bytes(tally->budget.day_bytes).chars, key,
-	            (unsigned long long)(left_ms / 3600000),
-	            (unsigned long long)(left_ms / 60000 % 60), outcomes[tally->budget.action]);
+	zi_text_set(
+		text,
+		"%s: %s written today and %s by this step, of %s a day (%s), which starts again "
+		"at midnight UTC, in %llu h %llu min: %s",
+		who, zi_format_bytes(tier_tally_day_bytes(tally)).chars,
+		zi_format_bytes(step_bytes).chars, zi_format_bytes(tally->budget.day_bytes).chars,
+		key, (unsigned long long)(left_ms / 3600000),
+		(unsigned long long)(left_ms / 60000 % 60), outcomes[tally->budget.action]);
 }
 
 /**

@@ -105,7 +105,7 @@ void spawn_reap(int pidfd, struct zi_text *text)
 		r = waitid(P_PIDFD, (id_t)pidfd, &status, WEXITED);
 	while (r < 0 && errno == EINTR);
 	if (r < 0)
-		zi_text_set(text, "ended, nobody knows how: %s", strerror(errno));
+		zi_text_set(text, "ended for an unknown reason: %s", strerror(errno));
 	else if (status.si_code == CLD_EXITED)
 		zi_text_set(text, "ended with exit code %d", status.si_status);
 	else

@@ -172,7 +172,7 @@ static int check_hello(const struct store_server *server, const struct store_hel
 		                     server->job, server->incarnation,
 		                     goes_on ? ", with all its ranks" : "", hello->incarnation);
 	if (hello->run && hello->run != server->run)
-		return zi_text_error(text, -ESTALE, "job '%s' was started anew meanwhile",
+		return zi_text_error(text, -ESTALE, "job '%s' was started again meanwhile",
 		                     server->job);
 	if (!hello->run && has_met)
 		return zi_text_error(

@@ -202,7 +202,7 @@ static void override(const struct pair *pair, const struct gpt_args *args, FILE 
 	given = show(option, args);
 	read = show(option, file);
 	if (notes && strcmp(given.chars, read.chars) != 0)
-		(void)fprintf(notes, "zinf-gpt: note: --%s %s goes before %s of %s, which is %s\n",
+		(void)fprintf(notes, "zinf-gpt: note: --%s %s overrides %s of %s, which is %s\n",
 		              pair->flag, given.chars, pair->key, args->deepspeed, read.chars);
 	memcpy((char *)file + option->offset, (const char *)args + option->offset,
 	       width_of(option));

@@ -53,8 +53,8 @@ static void tell_real(const struct gpt_args *args, const char *flag, const char 
 {
 	if (notes && given != read && read >= 0) /* Below 0: the optimizer's. */
 		(void)fprintf(notes,
-		              "zinf-gpt: note: --%s %.9g goes before %s of %s, which is %.9g\n",
-		              flag, given, key, args->deepspeed, read);
+		              "zinf-gpt: note: --%s %.9g overrides %s of %s, which is %.9g\n", flag,
+		              given, key, args->deepspeed, read);
 }
 
 static void tell_count(const struct gpt_args *args, const char *flag, const char *key, FILE *notes,
@@ -62,7 +62,7 @@ static void tell_count(const struct gpt_args *args, const char *flag, const char
 {
 	if (notes && given != read)
 		(void)fprintf(notes,
-		              "zinf-gpt: note: --%s %" PRIu64 " goes before %s of %s, which is "
+		              "zinf-gpt: note: --%s %" PRIu64 " overrides %s of %s, which is "
 		              "%" PRIu64 "\n",
 		              flag, given, key, args->deepspeed, read);
 }
@@ -90,7 +90,7 @@ static void weave(const struct weft *weft, const struct gpt_args *args, FILE *no
 		shape = *(const uint32_t *)given;
 		if (notes && shape != *(enum zinf_lr_shape *)target)
 			(void)fprintf(notes,
-			              "zinf-gpt: note: --%s %s goes before %s of %s, which is %s\n",
+			              "zinf-gpt: note: --%s %s overrides %s of %s, which is %s\n",
 			              weft->flag, shape_name(shape), weft->key, args->deepspeed,
 			              shape_name(*(enum zinf_lr_shape *)target));
 		*(enum zinf_lr_shape *)target = (enum zinf_lr_shape)shape;

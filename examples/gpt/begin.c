@@ -98,15 +98,14 @@ static int resume(const struct gpt_run *run, struct gpt_backend *backend,
 	if (blob.magic != GPT_BLOB_MAGIC || blob.step > step ||
 	    step - blob.step > (backend->rank_first > 0))
 		return gpt_problem_set(problem, -EINVAL,
-		                       "the job stands at step %" PRIu64
-		                       ", but it was not trained by "
+		                       "the job is at step %" PRIu64 ", but it was not trained by "
 		                       "this program; give another --job",
 		                       step);
 	/* The blob of a step is given before it is known whether the step was skipped. */
 	if (step && run->args->lr_kind != ZINF_LR_CONSTANT && run->args->is_skipping_nonfinite &&
 	    backend->ops->update_count(backend) < 0)
 		return gpt_problem_set(problem, -EINVAL,
-		                       "the job stands at step %" PRIu64
+		                       "the job is at step %" PRIu64
 		                       ", and --skip-nonfinite may have skipped some steps; the "
 		                       "learning rate goes by updates, and this zinfd does not "
 		                       "count them: use a newer zinfd, or --lr-schedule constant",

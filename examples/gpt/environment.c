@@ -13,7 +13,7 @@ static const struct launcher {
 	const char *rank_name, *world_name;
 	const char *mark_name; /* srun's: a batch script has the others too; NULL: none */
 } launchers[] = {
-	{ "RANK", "WORLD_SIZE", NULL }, /* torchrun, zctl launch; goes before the next */
+	{ "RANK", "WORLD_SIZE", NULL }, /* torchrun, zctl launch; overrides the next */
 	{ "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL }, /* mpirun */
 	{ "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_ID" },      /* srun */
 };

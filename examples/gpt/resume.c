@@ -127,7 +127,7 @@ int gpt_resume_verify(const struct gpt_args *args, const struct zinf *zinf,
 		                       name_snapshot(args, SNAPSHOT_ASKED).chars,
 		                       name_snapshot(args, SNAPSHOT_AUTOMATIC).chars, job);
 	return gpt_problem_set(problem, -EINVAL,
-	                       "--resume %" PRIu64 ": job '%s' stands at step %" PRId64
+	                       "--resume %" PRIu64 ": job '%s' is at step %" PRId64
 	                       "; if that step was kept (zctl snapshot list %s), go on from it "
 	                       "as another one (--job NAME --resume %s), or, in one node, put this "
 	                       "one back, which loses its later steps (zctl snapshot restore)",

@@ -72,7 +72,7 @@ static int ask_why(struct zinf *zinf, struct zi_client_group *group, struct zi_c
 	}
 	why = (const struct zi_error_message *)reply;
 	if (why->error >= 0)
-		return err_trace(zi_client_breach(zinf, "an error that is none"));
+		return err_trace(zi_client_breach(zinf, "an invalid error"));
 	group->text = why->text;
 	return why->error;
 }

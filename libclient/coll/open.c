@@ -27,7 +27,7 @@ int zi_client_coll_enter(struct zinf *zinf)
 	if (is_session_over(zinf))
 		return err_trace(zi_client_over(zinf, zinf->over, &zinf->over_text));
 	if (!zinf->coll)
-		return zi_client_error(zinf, -ENOTCONN, "zinf_coll_open() comes first");
+		return zi_client_error(zinf, -ENOTCONN, "call zinf_coll_open() first");
 	return 0;
 }
 

@@ -17,7 +17,7 @@ static int find(struct zinf *zinf, uint64_t ticket, struct zi_client_call **ret_
 	if (!coll || index >= coll->call_count || !coll->calls[index]->is_used ||
 	    coll->calls[index]->ticket != ticket)
 		return zi_client_error(zinf, -EINVAL,
-		                       "ticket %#llx is none, or was waited for before",
+		                       "ticket %#llx does not exist, or was waited for before",
 		                       (unsigned long long)ticket);
 	*ret_call = coll->calls[index];
 	return 0;

@@ -130,7 +130,7 @@ const struct deepspeed_key deepspeed_keys_top[] = {
 	      .reason = "ranks of a node share the updated parameters, and other nodes pull what "
 	                "they lack"),
 	COUNT("vocabulary_size", NOTE, "null", 0, COUNT_MAX,
-	      .reason = "it is looked at there for a warning alone"),
+	      .reason = "it only controls a warning there"),
 	BOOL("dataloader_drop_last", NOTE, "false", .reason = LOADER),
 
 	/* What only observes. */
@@ -161,6 +161,6 @@ const struct deepspeed_key deepspeed_keys_top[] = {
 	      .reason = "zinf does not divide experts over ranks"),
 	BOOL("use_data_before_expert_parallelism", NOTE, "false",
 	     .reason = "zinf does not divide experts over ranks"),
-	WHOLE("pipeline", NOTE, .reason = "read by the engine of pipelines alone"),
+	WHOLE("pipeline", NOTE, .reason = "only the pipeline engine reads it"),
 };
 const uint32_t deepspeed_keys_top_count = ZI_COUNT_OF(deepspeed_keys_top);

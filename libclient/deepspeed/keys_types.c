@@ -40,7 +40,7 @@ const struct deepspeed_key deepspeed_keys_types[] = {
 	       .does = "weight_decay; 0.01 with torch_adam and AdamW"),
 	BOOL(OP "bias_correction", USE, "true", .only = ADAMS, .does = "false: Adam without it"),
 	BOOL(OP "adam_w_mode", USE, "true", .only = ADAMS,
-	     .does = "false: weight decay goes into the gradient, of Adam alone"),
+	     .does = "false: weight decay goes into the gradient (only Adam)"),
 	BOOL(OP "torch_adam", USE, "false", .only = ADAMS, .reason = ONE_KERNEL,
 	     .does = "the same values"),
 	BOOL(OP "amsgrad", REFUSE, "false", .only = "adam adamw adagrad",

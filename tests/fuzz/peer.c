@@ -186,7 +186,7 @@ static void take_message(struct peer *peer, const struct zi_message_header *mess
 	} else if (message->type == ZI_MESSAGE_ERROR) {
 		const struct zi_error_message *error = (const void *)message;
 
-		fuzz_check(error->error < 0, "an error that is none");
+		fuzz_check(error->error < 0, "an invalid error");
 		fuzz_check(error->text.chars[0] != '\0', "an error without words");
 	}
 }

@@ -133,7 +133,7 @@ Test(badtrain, a_unit_without_a_gradient_is_named_and_may_be_given_one)
 	cr_assert_eq(zinf_step_begin(zinf, &options), 0);
 	hand_over(BODY, 1.0f);
 	cr_assert_eq(zinf_step(zinf, NULL, 0, &ticket), -ENODATA);
-	system_expect_text(zinf_error_text(zinf), "gradients are missing of: head");
+	system_expect_text(zinf_error_text(zinf), "no gradient for units: head");
 	hand_over(HEAD, 1.0f);
 	cr_assert_eq(zinf_step(zinf, NULL, 0, &ticket), 0, "%s", zinf_error_text(zinf));
 	cr_assert_eq(zinf_wait(zinf, ticket, NULL), 0);

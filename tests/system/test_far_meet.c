@@ -89,7 +89,7 @@ Test(far_meet, who_gives_up_while_nodes_meet_ends_it_for_all_ranks_of_its_node)
 	for (uint32_t i = 0; i < 2; i++) {
 		far_join_one(&scene, i, 7);
 		far_expect_error(&scene, i, -ETIMEDOUT,
-		                 "zinf-net says nothing of other nodes, which are to meet at "
+		                 "zinf-net reports nothing about other nodes, which are to meet at "
 		                 "127.0.0.1:");
 	}
 	scene.is_plain = false;

@@ -379,7 +379,7 @@ Test(far_snapshot, parts_that_make_no_whole_are_refused_by_name)
 	shell("sed -i 's/\"node_count\": 65/\"node_count\": 2/' all/part-*/manifest.json");
 	shell("tr '\\n' ' ' <kept | sed 's/\"subgroups\": \\[ *\\[ *[0-9]*/\"subgroups\": [[99/' "
 	      ">all/part-1/manifest.json && ! cmp -s kept all/part-1/manifest.json");
-	load_refused("names a subgroup that is none, or not in order");
+	load_refused("names a subgroup that does not exist, or not in order");
 	shell("cp kept all/part-1/manifest.json");
 
 	/* The job has gone on since one of them was written. */

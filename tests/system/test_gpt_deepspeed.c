@@ -99,7 +99,7 @@ Test(gpt_deepspeed, a_launchers_ranks_say_it_once)
 	        "--d-model 16 --seq-len 16 --staging 4M --steps 1 --deepspeed-config ds.json "
 	        "--clip 2");
 	expect_once("note: ds.json: aio.queue_depth 32: ");
-	expect_once("note: --clip 2 goes before gradient_clipping of ds.json, which is 0.5");
+	expect_once("note: --clip 2 overrides gradient_clipping of ds.json, which is 0.5");
 }
 
 Test(gpt_deepspeed, a_file_that_cannot_be_followed_is_a_wrong_flag)

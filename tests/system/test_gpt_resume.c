@@ -32,7 +32,7 @@ Test(gpt_resume, a_step_is_the_one_that_the_job_stands_at)
 	gpt_run(0, "zinf-gpt", TRAIN "--job whole --steps 4 --dump whole.dump");
 	gpt_run(0, "zinf-gpt", TRAIN "--job half --steps 2");
 	gpt_run(1, "zinf-gpt", TRAIN "--job half --resume 1 --steps 4");
-	system_expect_text(words, "--resume 1: job 'half' stands at step 2; if that step was kept");
+	system_expect_text(words, "--resume 1: job 'half' is at step 2; if that step was kept");
 	system_expect_text(words, "(--job NAME --resume half/step-1)");
 	gpt_run(1, "zinf-gpt", TRAIN "--job new --resume 1 --steps 4");
 	system_expect_text(words, "--resume 1: job 'new' is new, and there is neither a snapshot "
@@ -97,7 +97,7 @@ Test(gpt_resume, a_snapshot_is_gone_on_from_under_another_name)
 	        MODEL "--job look --resume base/best --generate 5 --temperature 0 --json");
 	system_expect_text(words, "{\"event\":\"text\",\"step\":2,");
 	gpt_run(1, "zinf-gpt", MODEL "--job base --resume 2 --generate 5");
-	system_expect_text(words, "job 'base' stands at step 3");
+	system_expect_text(words, "job 'base' is at step 3");
 	gpt_run(0, "zinf-gpt", MODEL "--job base --resume 3 --generate 5");
 }
 

@@ -90,7 +90,7 @@ static int attach(struct coll_rank *self)
 		return 1;
 	}
 	coll_must(self, -EINVAL, zinf_join(self->zinf, false));
-	coll_text(self, "zinf_materialize() comes first");
+	coll_text(self, "call zinf_materialize() first");
 	for (uint32_t i = 0; i < UNITS; i++) {
 		char name[8];
 
@@ -137,7 +137,7 @@ static int one_batch(struct coll_rank *self, uint32_t batch)
 		}
 	coll_must(self, 0, zinf_step(self->zinf, &batch, sizeof(batch), &ticket));
 	coll_must(self, -EBUSY, zinf_join(self->zinf, course.divides_by_live));
-	coll_text(self, "zinf_wait() comes first");
+	coll_text(self, "call zinf_wait() first");
 	coll_must(self, 0, zinf_wait(self->zinf, ticket, NULL));
 	return 0;
 }

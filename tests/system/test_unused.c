@@ -291,7 +291,7 @@ Test(unused, who_marks_and_forgets_one_is_told_which)
 	begin(false);
 	step_begin();
 	cr_assert_eq(zinf_grad_done(zinf, 0), -EINVAL);
-	expect("parameter 'body.0': zinf_grad_acquire() of unit 'body' comes first");
+	expect("parameter 'body.0': call zinf_grad_acquire() of unit 'body' first");
 	cr_assert_eq(zinf_grad_done(zinf, 4), -EINVAL);
 	expect("parameter 4 of 4");
 	hand_over(1, NULL, 0); /* Nobody marks anything yet: it has a gradient of all. */
@@ -331,7 +331,7 @@ Test(unused, who_finds_them_and_marks_none_is_told_so)
 	cr_assert_eq(zinf_grad_acquire(zinf, 0), 0);
 	cr_assert_eq(zinf_grad_done(zinf, 0), 0);
 	cr_assert_eq(zinf_step(zinf, NULL, 0, &ticket), -ENODATA, "marked, and not handed over");
-	expect("gradients are missing of: body");
+	expect("no gradient for units: body");
 	cr_assert_eq(zinf_reduce(zinf, 0), 0);
 	cr_assert_eq(step_end(), 3);
 	end();
@@ -344,7 +344,7 @@ Test(unused, no_sync_has_a_begin_and_an_end)
 
 	begin(false);
 	cr_assert_eq(zinf_no_sync_end(zinf), -EINVAL);
-	expect("zinf_no_sync_begin() comes first");
+	expect("call zinf_no_sync_begin() first");
 	step_begin();
 	cr_assert_eq(zinf_no_sync_begin(zinf), 0);
 	cr_assert_eq(zinf_no_sync_begin(zinf), 0);

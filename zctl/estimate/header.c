@@ -100,7 +100,7 @@ static int count_elements(const char *name, const json_t *shape, uint64_t *ret_c
 	json_array_foreach(shape, index, rows)
 	{
 		if (!json_is_integer(rows) || json_integer_value(rows) < 0)
-			return refuse(name, "has a shape that is none", text);
+			return refuse(name, "has an invalid shape", text);
 		dims[index] = (uint64_t)json_integer_value(rows);
 	}
 	r = zi_geometry_elements(dims, (uint32_t)json_array_size(shape), ret_count);

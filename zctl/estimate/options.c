@@ -86,7 +86,7 @@ static const struct option table[] = {
 	       "NAME        of gradients: per_step or per_micro_batch (the model's, else\n"
 	       "                            per_step)"),
 	{ .name = "deepspeed-config",
-	  .help = "FILE        DeepSpeed's JSON: types, strategy, tiers; flags go before it",
+	  .help = "FILE        DeepSpeed's JSON: types, strategy, tiers; flags override it",
 	  .offset = AT(deepspeed),
 	  .kind = KIND_TEXT },
 	{ .name = "strategy",

@@ -86,7 +86,7 @@ static const struct option table[] = {
 	  "ZINF_JOB: the job of zinfd the ranks belong to" },
 	{ "socket", 0, KIND_TEXT, AT(socket_path), 0, "PATH", "ZINF_SOCKET: where zinfd listens" },
 	{ "dry-run", 0, KIND_FLAG, AT(is_dry_run), 0, NULL,
-	  "say what each rank would be started with, and where" },
+	  "show what each rank would be started with, and where" },
 	{ "help", 'h', KIND_HELP, AT(is_help), 0, NULL, "" },
 	{ "rdzv-id", 0, KIND_TEXT, AT(run_id), 0, "NAME", "TORCHELASTIC_RUN_ID (made up)" },
 	{ "rdzv-backend", 0, KIND_NOTHING, 0, 0, "NAME", NULL },

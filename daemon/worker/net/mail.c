@@ -38,7 +38,7 @@ static void fail_frame(struct mail *mail, uint32_t node, const struct mail_frame
 {
 	struct zi_text why;
 
-	zi_text_set(&why, "%s says of message %u from member %u to %u what makes no sense (%u)",
+	zi_text_set(&why, "%s sent an invalid state of message %u from member %u to %u (%u)",
 	            nodes_name(mail->options.nodes, node), frame->sequence, frame->from, frame->to,
 	            frame->kind);
 	fail(mail, -EPROTO, node, &why);

@@ -158,7 +158,7 @@ static int read_peer(struct nodes *nodes, uint32_t peer, uint64_t deadline_ns, s
 		return err_trace(r);
 	if (bytes != nodes->join.node_count * sizeof(cards[0]))
 		return err_origin(zi_text_error(text, -EPROTO,
-		                                "%s says that the job has another number of nodes "
+		                                "%s reports another number of nodes for the job "
 		                                "than %u",
 		                                nodes_name(nodes, peer), nodes->join.node_count));
 	card->address[sizeof(card->address) - 1] = '\0';

@@ -215,7 +215,7 @@ int talk_nonsense(const struct talk_link *link, const struct talk_frame *frame, 
                   struct zi_text *text)
 {
 	return err_origin(zi_text_error(
-		text, -EPROTO, "what node %u says makes no sense (%u, tag %llu): %s",
+		text, -EPROTO, "node %u sent an invalid message (%u, tag %llu): %s",
 		link->options.node, frame->kind, (unsigned long long)frame->tag, what));
 }
 

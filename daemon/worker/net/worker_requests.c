@@ -138,7 +138,7 @@ static bool enqueue(struct worker *worker, const union net_message *message,
 static void handle_join(struct worker *worker, const union net_message *message)
 {
 	const struct net_join *join = &message->join;
-	struct zi_text text = { "another join is under way, or this one is none" };
+	struct zi_text text = { "another join is under way, or this one is unknown" };
 	int r;
 
 	if (worker->is_joining || !join->node_count || join->node_count > SUBTREE_NODES_MAX ||
@@ -163,7 +163,7 @@ static void handle_join(struct worker *worker, const union net_message *message)
 static void handle_meet(struct worker *worker, const union net_message *message)
 {
 	const struct net_meet *meet = &message->meet;
-	struct zi_text text = { "this meeting is none" };
+	struct zi_text text = { "no such rendezvous" };
 	int r = -EINVAL;
 	bool is_one = meet->timeout_ms && meet->ranks && meet->world_size &&
 	              meet->world_size <= ZI_WORLD_MAX && meet->opening &&

@@ -135,7 +135,7 @@ int grads_choose(struct zero_job *job, struct zi_text *text)
 	if (r)
 		return err_origin(zi_text_error(
 			text, r,
-			"grad_budget_bytes is %s: unit '%.60s' alone takes %s, grant at least "
+			"grad_budget_bytes is %s: unit '%.60s' takes %s, grant at least "
 			"%llu bytes",
 			zi_format_bytes(job->training.grad_budget_bytes).chars,
 			job->layout.units[largest].name, zi_format_bytes(model.largest_bytes).chars,

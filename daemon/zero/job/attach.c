@@ -59,7 +59,7 @@ static int join_check(const struct zero_job *job, const struct zero_attach *atta
 	case ZERO_GROUP_BROKEN:
 		return err_origin(zi_text_error(
 			text, -EBUSY,
-			"the group of job '%s' broke (%.100s); it can form anew when its ranks "
+			"the group of job '%s' broke (%.100s); it can form again when its ranks "
 			"have left, %u have not, such as pid %d",
 			job->name, group->text.chars, group->rank_count, any_pid(job)));
 	case ZERO_GROUP_FORMING:

@@ -193,7 +193,7 @@ void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
 		op_fail(op, -EBUSY, "job '%s' has other ranks, such as pid %d", job->name,
 		        other_pid);
 	else if (job->attached_count > 1)
-		op_fail(op, -EBUSY, "ranks of a former incarnation of job '%s' have not left yet",
+		op_fail(op, -EBUSY, "ranks of an older incarnation of job '%s' have not left yet",
 		        job->name);
 	else if (is_at_work(rank))
 		op_fail(op, -EBUSY, "job '%s' is at work: %s", job->name, job_phase_name(job));

@@ -43,7 +43,7 @@ static int delete_check(const struct zero *zero, const struct zero_job *job,
 	if (job->attached_count)
 		return err_origin(zi_text_error(
 			text, -EBUSY,
-			"%u processes of a former start of job '%s' have not ended yet: try again",
+			"%u processes of an older start of job '%s' have not ended yet: try again",
 			job->attached_count, job->name));
 	if (job->busy_count || job->is_deleting || job->is_materializing ||
 	    job->step.phase != ZERO_STEP_NONE)

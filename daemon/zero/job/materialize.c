@@ -73,7 +73,7 @@ const char *materialize_obstacle(const struct zero_job *job)
 	if (delete_is_under_way(job->zero, job->uid))
 		return "the catalog has not forgotten another job of this uid yet, whose space "
 		       "may be needed (is its disk slow?)";
-	return "what a former start of the job left in flight has not ended";
+	return "operations of an older start of the job have not ended";
 }
 
 /* See materialize.h. */

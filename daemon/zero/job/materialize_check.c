@@ -195,7 +195,7 @@ static int check_memory(const struct zero_job *job, struct zi_text *text)
 		return check_sets(job, text);
 	return err_origin(zi_text_error(
 		text, -EOPNOTSUPP,
-		"job '%.60s' has its state in memory alone, and was committed by %u ranks on %u "
+		"job '%.60s' has its state only in memory, and was committed by %u ranks on %u "
 		"nodes: start as many ranks, each where it was, with the same strategy, or keep "
 		"state on nvme, which moves",
 		job->name, job->committed.world, ZI_MAX(then->node_count, 1u)));

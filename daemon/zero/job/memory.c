@@ -70,7 +70,7 @@ static int choose_pool_slots(const struct zero_job *job, struct zi_text *text, u
 	if (slots < slots_min)
 		return err_origin(zi_text_error(
 			text, -ENOSPC,
-			"param_budget_bytes is %s: unit '%.60s' alone takes %s, grant at least "
+			"param_budget_bytes is %s: unit '%.60s' takes %s, grant at least "
 			"%llu bytes",
 			zi_format_bytes(job->config.param_budget_bytes).chars,
 			job->layout.units[largest].name,

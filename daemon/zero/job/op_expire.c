@@ -106,10 +106,10 @@ static const char *waited_for(const struct zero_op *op)
 		if (op->rank->job->is_paced)
 			return "the day's write budget of its uid or store is used up, and slows "
 			       "it down (raise timeout_ms, or the budget)";
-		return "the former step is still being written";
+		return "the step before is still being written";
 	case ZI_OP_STEP:
 	case ZI_OP_COMMIT:
-		return "the former step is still being written";
+		return "the step before is still being written";
 	case ZERO_OP_DESTROY:
 		return "what is being stored for the job has not ended";
 	case ZI_OP_TENSOR_ALLOC:
@@ -145,7 +145,7 @@ static const char *late_of(const struct zero_op *op)
 	if (op->opcode == ZI_OP_BARRIER)
 		return "what was called before it has not ended on all nodes";
 	return op->opcode == ZERO_OP_MATERIALIZE ? waited_for(op)
-	                                         : "zinf-net says nothing of other nodes";
+	                                         : "zinf-net reports nothing about other nodes";
 }
 
 /* Where they were to be found: with a wrong address that is all there is to see. */

@@ -192,7 +192,7 @@ static int begin(struct zero_rank *rank, struct zero_op *op)
 	if (job_is_ahead(job))
 		return zi_text_error(&op->text, -EBUSY,
 		                     "steps %lld to %lld are not committed (commit_interval %u): "
-		                     "zinf_commit() comes first",
+		                     "call zinf_commit() first",
 		                     (long long)job->committed_step + 1,
 		                     (long long)job->current_step, job_interval(job));
 	if (rank->write)

@@ -59,7 +59,7 @@ static int job_check(const struct zero_job *job, struct zi_text *text)
 	if (!job_is_nvme(job))
 		return err_origin(
 			zi_text_error(text, -EOPNOTSUPP,
-		                      "state of job '%s' is in memory alone: zctl delete it, "
+		                      "state of job '%s' is only in memory: zctl delete it, "
 		                      "and have its trainer begin with the snapshot "
 		                      "(zinf_load)",
 		                      job->name));

@@ -46,7 +46,7 @@ static int as_check(struct zero *zero, const struct zero_snapshot *snapshot,
 	if (snapshot->record->config.offload_optimizer != ZI_OFFLOAD_NVME)
 		return err_origin(zi_text_error(
 			text, -EOPNOTSUPP,
-			"'%s/%s' is of a job whose state is in memory alone, which cannot be at "
+			"'%s/%s' is of a job whose state is only in memory, which cannot be at "
 			"rest: have the trainer of job '%s' begin with the snapshot (zinf_load)",
 			op->job, op->name, op->as));
 	return err_trace(attach_limits_check(zero, snapshot->uid, text));

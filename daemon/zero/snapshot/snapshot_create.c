@@ -27,7 +27,7 @@ static int create_check(struct zero *zero, const struct zero_job *job, struct ze
 	if (!job->nvme_tier)
 		return err_origin(zi_text_error(
 			text, -EOPNOTSUPP,
-			"state of job '%s' is in memory alone and the daemon has no nvme tier to "
+			"state of job '%s' is only in memory and the daemon has no nvme tier to "
 			"keep a snapshot on: configure one",
 			op->job));
 	/* What some nodes have of it is made whole. */

@@ -307,7 +307,7 @@ static int find_kept(const struct zero_snapshot *snapshot, const struct zero_job
 	    former->line == snapshot->keep_line && !former_is_elsewhere(job))
 		return 0;
 	return err_origin(zi_text_error(
-		text, -ESTALE, "job '%.60s' stands at commit %llu (%016llx), not %llu (%016llx)",
+		text, -ESTALE, "job '%.60s' is at commit %llu (%016llx), not %llu (%016llx)",
 		job->name, (unsigned long long)marks->number, (unsigned long long)marks->line,
 		(unsigned long long)snapshot->keep_number,
 		(unsigned long long)snapshot->keep_line));

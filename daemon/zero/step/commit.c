@@ -125,7 +125,7 @@ void request_look(struct zero *zero, const struct catalog_request *request)
 	zero->frozen = request->result;
 	zi_text_set(&zero->frozen_text,
 	            "nothing is committed until zinfd is restarted, on a sound disk: its catalog "
-	            "failed and could not be mended (%.120s); every job stands at a committed "
+	            "failed and could not be mended (%.120s); every job is at a committed "
 	            "step then",
 	            request->text.chars);
 	if (zero->options.frozen)

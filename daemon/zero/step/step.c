@@ -111,9 +111,9 @@ static int step_check(const struct zero_rank *rank, struct zero_op *op)
 		return zi_text_error(&op->text, -EINVAL,
 		                     "a blob of %llu bytes, at most %u are kept",
 		                     (unsigned long long)op->blob_bytes, ZI_BLOB_BYTES);
-	r = units_refuse(rank, op, -ENODATA, "gradients are missing of", is_missing);
+	r = units_refuse(rank, op, -ENODATA, "no gradient for units", is_missing);
 	if (!r)
-		r = units_refuse(rank, op, -EBUSY, "still unsharded are", is_pinned);
+		r = units_refuse(rank, op, -EBUSY, "units still unsharded:", is_pinned);
 	return r;
 }
 

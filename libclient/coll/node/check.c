@@ -24,18 +24,19 @@ static int check_kind(const struct zi_node_group *group, const struct zi_node_ca
 	uint32_t members = zi_node_members(group);
 
 	if (!zi_coll_is_collective(call->operation))
-		return zi_text_error(text, -EINVAL, "operation %u is none", call->operation);
+		return zi_text_error(text, -EINVAL, "operation %u does not exist", call->operation);
 	if (!zi_coll_has_data(call->operation))
 		return 0;
 	if (call->dtype < ZI_DTYPE_F32 || call->dtype >= _ZI_DTYPE_COUNT)
-		return zi_text_error(text, -EINVAL, "%s: dtype %u is none", name, call->dtype);
+		return zi_text_error(text, -EINVAL, "%s: dtype %u does not exist", name,
+		                     call->dtype);
 	if (zi_coll_is_rooted(call->operation) && call->root >= members)
 		return zi_text_error(text, -EINVAL, "%s: root %u of a group of %u members", name,
 		                     call->root, members);
 	if (!zi_coll_is_join(call->operation))
 		return 0;
 	if (call->reduce_op < ZI_REDUCE_SUM || call->reduce_op >= _ZI_REDUCE_COUNT)
-		return zi_text_error(text, -EINVAL, "%s: reduction %u is none", name,
+		return zi_text_error(text, -EINVAL, "%s: reduction %u does not exist", name,
 		                     call->reduce_op);
 	if (!zi_reduce_op_is_for(call->reduce_op, call->dtype))
 		return zi_text_error(text, -EINVAL, "%s: there is no %s of %s, which is %s%s", name,
@@ -179,8 +180,8 @@ int zi_node_check_p2p(const struct zi_node_group *group, const struct zi_node_p2
 		                                "%s: peer %u of a group of %u members", name,
 		                                p2p->peer, zi_node_members(group)));
 	if (p2p->dtype < ZI_DTYPE_F32 || p2p->dtype >= _ZI_DTYPE_COUNT)
-		return err_origin(
-			zi_text_error(text, -EINVAL, "%s: dtype %u is none", name, p2p->dtype));
+		return err_origin(zi_text_error(text, -EINVAL, "%s: dtype %u does not exist", name,
+		                                p2p->dtype));
 	if (!zi_checked_mul(p2p->element_count, zi_dtype_bytes(p2p->dtype), &bytes))
 		return err_origin(zi_text_error(
 			text, -EOVERFLOW, "%s of %" PRIu64 " × %s: the size overflows 64 bits",

@@ -94,7 +94,7 @@ Test(begin, an_older_daemon_does_not_know_what_was_skipped)
 	remember();
 	stored_updates = -1;
 	cr_expect_eq(begin("--lr-schedule=linear", "--skip-nonfinite", &step, &problem), -EINVAL);
-	cr_expect(strstr(problem.chars, "the job stands at step 4, and --skip-nonfinite may "
+	cr_expect(strstr(problem.chars, "the job is at step 4, and --skip-nonfinite may "
 	                                "have skipped some steps"),
 	          "%s", problem.chars);
 	cr_expect_eq(begin("--skip-nonfinite", NULL, &step, &problem), -EINVAL);

@@ -170,17 +170,17 @@ Test(deepspeed_args, flags_go_before_it_and_are_told)
 	cr_expect(args.is_bf16);
 	cr_expect_str_eq(args.strategy, "ddp");
 	cr_expect_eq(args.offload_optimizer, ZINF_OFFLOAD_CPU);
-	cr_expect(strstr(told, "--batch-size 2 goes before train_micro_batch_size_per_gpu of "),
-	          "%s", told);
+	cr_expect(strstr(told, "--batch-size 2 overrides train_micro_batch_size_per_gpu of "), "%s",
+	          told);
 	cr_expect(strstr(told, "which is 4\n"));
-	cr_expect(strstr(told, "--lr 0.25 goes before optimizer.params.lr of "));
+	cr_expect(strstr(told, "--lr 0.25 overrides optimizer.params.lr of "));
 	cr_expect(strstr(told, "which is 0.0001\n"));
-	cr_expect(strstr(told, "--optimizer lion goes before optimizer.type of "));
+	cr_expect(strstr(told, "--optimizer lion overrides optimizer.type of "));
 	cr_expect(strstr(told, "which is adamw\n"));
-	cr_expect(strstr(told, "--bf16 true goes before bf16.enabled of "));
-	cr_expect(strstr(told, "--strategy ddp goes before zero_optimization.stage of "));
+	cr_expect(strstr(told, "--bf16 true overrides bf16.enabled of "));
+	cr_expect(strstr(told, "--strategy ddp overrides zero_optimization.stage of "));
 	cr_expect(strstr(told, "which is zero2\n"));
-	cr_expect(strstr(told, "--offload-optimizer cpu goes before "));
+	cr_expect(strstr(told, "--offload-optimizer cpu overrides "));
 	cr_expect_null(strstr(told, "--clip"), "it says the same: %s", told);
 	cr_expect(strstr(told, ": zero_optimization.overlap_comm false: "), "and the reader's: %s",
 	          told);
@@ -258,8 +258,7 @@ Test(deepspeed_args, its_scheduler_is_followed_to_the_bit)
 	             0, "%s", problem.chars);
 	gpt_lr(&args, 1, 0, &value);
 	cr_expect_eq(value.lr, 0.5);
-	cr_expect(strstr(told, "--lr-schedule constant goes before scheduler.type of "), "%s",
-	          told);
+	cr_expect(strstr(told, "--lr-schedule constant overrides scheduler.type of "), "%s", told);
 	cr_expect(strstr(told, "which is WarmupLR\n"));
 }
 
@@ -274,33 +273,33 @@ Test(deepspeed_args, flags_go_before_the_numbers_of_its_scheduler)
 	} cases[] = {
 		{ SCHEDULER("WarmupLR", ""), "--warmup 5",
 		  SCHEDULER("WarmupLR", "\"warmup_num_steps\": 5"),
-		  "--warmup 5 goes before scheduler.params.warmup_num_steps of " },
+		  "--warmup 5 overrides scheduler.params.warmup_num_steps of " },
 		{ SCHEDULER("WarmupLR", ""), "--warmup 0",
 		  SCHEDULER("WarmupLR", "\"warmup_num_steps\": 0"), "which is 1000\n" },
 		{ SCHEDULER("WarmupLR", "\"warmup_max_lr\": 0.25"), "--lr 0.125",
 		  SCHEDULER("WarmupLR", "\"warmup_max_lr\": 0.125"),
-		  "--lr 0.125 goes before scheduler.params.warmup_max_lr of " },
+		  "--lr 0.125 overrides scheduler.params.warmup_max_lr of " },
 		{ SCHEDULER("WarmupLR", "\"warmup_max_lr\": 0.5"), "--lr-warmup-shape linear",
 		  SCHEDULER("WarmupLR", "\"warmup_max_lr\": 0.5, \"warmup_type\": \"linear\""),
-		  "--lr-warmup-shape linear goes before scheduler.params.warmup_type of " },
+		  "--lr-warmup-shape linear overrides scheduler.params.warmup_type of " },
 		{ SCHEDULER("WarmupDecayLR", "\"total_num_steps\": 40"), "--lr 0.125 --lr-total 9",
 		  SCHEDULER("WarmupDecayLR", "\"total_num_steps\": 9, \"warmup_max_lr\": 0.125"),
-		  "--lr-total 9 goes before scheduler.params.total_num_steps of " },
+		  "--lr-total 9 overrides scheduler.params.total_num_steps of " },
 		{ SCHEDULER("WarmupCosineLR", "\"total_num_steps\": 40, \"warmup_num_steps\": 3"),
 		  "--lr-min-ratio 0.5 --warmup 7 --lr-total 30",
 		  SCHEDULER("WarmupCosineLR", "\"total_num_steps\": 30, \"warmup_num_steps\": 7,"
 		                              "\"cos_min_ratio\": 0.5"),
-		  "--lr-min-ratio 0.5 goes before scheduler.params.cos_min_ratio of " },
+		  "--lr-min-ratio 0.5 overrides scheduler.params.cos_min_ratio of " },
 		{ SCHEDULER("LRRangeTest", ""), "--lr 0.125 --warmup 4",
 		  SCHEDULER("LRRangeTest",
 		            "\"lr_range_test_min_lr\": 0.125, \"lr_range_test_step_size\": 4"),
-		  "--warmup 4 goes before scheduler.params.lr_range_test_step_size of " },
+		  "--warmup 4 overrides scheduler.params.lr_range_test_step_size of " },
 		{ SCHEDULER("OneCycle", "\"cycle_min_lr\": 0.1, \"cycle_max_lr\": 0.2"),
 		  "--warmup 4 --lr-total 10 --lr 0.5 --min-lr 0.25",
 		  SCHEDULER("OneCycle", "\"cycle_min_lr\": 0.25, \"cycle_max_lr\": 0.5,"
 		                        "\"cycle_first_step_size\": 4,"
 		                        "\"cycle_second_step_size\": 6"),
-		  "--lr-total 10 goes before scheduler.params.cycle_second_step_size (with the "
+		  "--lr-total 10 overrides scheduler.params.cycle_second_step_size (with the "
 		  "first half) of " },
 	};
 	struct gpt_args args, meant;
@@ -432,7 +431,7 @@ Test(deepspeed_args, fp16_has_the_loss_scale_of_the_file)
 	cr_expect_eq(args.scaler.hysteresis, 3);
 	cr_expect(args.scaler.is_consecutive);
 	cr_expect_eq(args.scaler.min, 16);
-	cr_expect(strstr(told, "--loss-scale-window 9 goes before fp16.loss_scale_window of "));
+	cr_expect(strstr(told, "--loss-scale-window 9 overrides fp16.loss_scale_window of "));
 	cr_assert_eq(apply(FP16(", \"loss_scale\": 128"), "", 1, &args), 0, "%s", problem.chars);
 	cr_expect_eq(args.scaler.kind, ZINF_SCALER_STATIC);
 	cr_expect_eq(args.scaler.init, 128);

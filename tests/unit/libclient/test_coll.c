@@ -32,7 +32,7 @@ Test(coll, open_comes_first_and_once)
 	void *data = NULL;
 
 	cr_assert_eq(zinf_coll_barrier(job.zinf, NULL), -ENOTCONN);
-	expect_text(job.zinf, "zinf_coll_open() comes first");
+	expect_text(job.zinf, "call zinf_coll_open() first");
 	cr_assert_eq(zinf_coll_alloc(job.zinf, 1, &data), -ENOTCONN);
 	cr_assert_eq(zinf_coll_free(job.zinf, NULL), -ENOTCONN);
 	cr_assert_eq(zinf_coll_group(job.zinf, (uint32_t[]){ 0 }, 1, NULL, &group), -ENOTCONN);

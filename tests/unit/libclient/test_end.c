@@ -103,7 +103,7 @@ Test(end, daemon_that_dies_in_any_call_is_estale_at_once_and_for_ever)
 			fake_job_materialize(&job);
 			cr_assert_not(is_readable(zinf_event_fd(job.zinf)));
 			cr_expect_eq(call(&job, waiting_on[i]), -ESTALE, "%zu", i);
-			expect_text(job.zinf, "went away; attach again: the job stands at its last "
+			expect_text(job.zinf, "went away; attach again: the job is at its last "
 			                      "committed step");
 			expect_text(job.zinf, fake_daemon_path(job.fake));
 			cr_expect(is_readable(zinf_event_fd(job.zinf)));

@@ -95,12 +95,12 @@ Test(loss_scale, it_is_told_once_the_step_before_was_waited_for)
 	cr_assert_eq(zinf_scaler_defaults(ZINF_SCALER_APEX, &scaler), 0);
 	job = attach(&knowing, &scaler);
 	cr_expect_eq(zinf_loss_scale(job.zinf, &scale), -EINVAL);
-	expect_text(job.zinf, "zinf_materialize() comes first");
+	expect_text(job.zinf, "call zinf_materialize() first");
 	fake_job_materialize(&job);
 	cr_expect_eq(scale_of(&job), 1024);
 	step(&job, &ticket);
 	cr_expect_eq(zinf_loss_scale(job.zinf, &scale), -EBUSY);
-	expect_text(job.zinf, "zinf_wait() comes first");
+	expect_text(job.zinf, "call zinf_wait() first");
 	cr_expect_eq(scale, 3, "untouched on failure");
 	cr_assert_eq(zinf_wait(job.zinf, ticket, NULL), 0);
 	cr_expect_eq(scale_of(&job), 512);

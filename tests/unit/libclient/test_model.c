@@ -194,7 +194,7 @@ Test(model, mistakes_in_the_model_are_named)
 	cr_assert_eq(zinf_param_add(job.zinf, "w", 1, NULL, &index), -EINVAL);
 	cr_assert_eq(zinf_param_add(job.zinf, "w w", 0, NULL, &index), -EINVAL);
 	cr_assert_eq(zinf_unshard(job.zinf, 0), -EINVAL);
-	expect_text(job.zinf, "zinf_materialize() comes first");
+	expect_text(job.zinf, "call zinf_materialize() first");
 	cr_assert_eq(zinf_param_add(job.zinf, "w", 0, NULL, &index), 0);
 	cr_assert_eq(zinf_materialize(job.zinf), 0);
 	cr_assert_eq(zinf_unit_add(job.zinf, "v", &index), -EINVAL);

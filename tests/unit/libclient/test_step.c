@@ -183,18 +183,18 @@ Test(step, missing_gradients_and_used_units_are_named_and_can_be_mended)
 
 	fake_job_materialize(&job);
 	cr_assert_eq(zinf_step(job.zinf, NULL, 0, &ticket), -EINVAL);
-	expect_text(job.zinf, "zinf_step_begin() comes first");
+	expect_text(job.zinf, "call zinf_step_begin() first");
 	cr_assert_eq(zinf_step_begin(job.zinf, &step), 0);
 	cr_assert_eq(zinf_step_begin(job.zinf, &step), -EBUSY);
 	cr_assert_eq(zinf_step(job.zinf, NULL, 0, &ticket), -ENODATA);
-	expect_text(job.zinf, "missing of: a, b");
+	expect_text(job.zinf, "no gradient for units: a, b");
 	cr_assert_eq(zinf_unshard(job.zinf, 1), 0);
 	for (uint32_t i = 0; i < 2; i++) {
 		cr_assert_eq(zinf_grad_acquire(job.zinf, i), 0);
 		cr_assert_eq(zinf_reduce(job.zinf, i), 0);
 	}
 	cr_assert_eq(zinf_step(job.zinf, NULL, 0, &ticket), -EBUSY);
-	expect_text(job.zinf, "still unsharded: b");
+	expect_text(job.zinf, "units still unsharded: b (call zinf_reshard()");
 	cr_assert_eq(op_count(&job, ZI_OP_STEP), 0);
 	cr_assert_eq(ticket, 77);
 	cr_assert_eq(zinf_reshard(job.zinf, 1), 0);

@@ -78,10 +78,10 @@ Test(tensor, wrong_calls_are_refused_here)
 	char byte = 1;
 
 	cr_assert_eq(zinf_tensor_open(job.zinf, BUDGET), -EINVAL);
-	expect_text(job.zinf, "zinf_materialize() comes first");
+	expect_text(job.zinf, "call zinf_materialize() first");
 	fake_job_materialize(&job);
 	cr_assert_eq(zinf_tensor_put(job.zinf, 1, &byte, 1, &ticket), -EINVAL);
-	expect_text(job.zinf, "zinf_tensor_open() comes first");
+	expect_text(job.zinf, "call zinf_tensor_open() first");
 	cr_assert_eq(zinf_tensor_free(job.zinf, 1), -EINVAL);
 	cr_assert_eq(zinf_tensor_open(job.zinf, BUDGET), 0);
 	cr_assert_eq(zinf_tensor_open(job.zinf, BUDGET), -EALREADY);

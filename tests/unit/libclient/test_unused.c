@@ -108,7 +108,7 @@ Test(unused, marks_have_their_time_and_their_ranks)
 	options.world_size = 2;
 	cr_assert_eq(zinf_attach(&options, &job.zinf), 0, "%s", zinf_attach_error());
 	cr_assert_eq(zinf_grad_done(job.zinf, 0), -EINVAL);
-	expect_text(job.zinf, "zinf_materialize() comes first");
+	expect_text(job.zinf, "call zinf_materialize() first");
 	cr_assert_eq(zinf_dp_group_add(job.zinf, "other", (uint32_t[]){ 1 }, 1, &set), 0);
 	fake_job_materialize(&job);
 	begin_step(&job);

@@ -216,7 +216,7 @@ Test(pair, what_one_refuses_has_no_effect)
 		const char *words;
 	} cases[] = {
 		{ MESSAGE(true, ZI_DTYPE_F32, 2, 1, words), -EINVAL, "peer 2 of a group of 2" },
-		{ MESSAGE(true, 9, 1, 1, words), -EINVAL, "send: dtype 9 is none" },
+		{ MESSAGE(true, 9, 1, 1, words), -EINVAL, "send: dtype 9 does not exist" },
 		{ MESSAGE(false, ZI_DTYPE_I64, 1, UINT64_MAX / 4, words), -EOVERFLOW, "overflows" },
 		{ MESSAGE(false, ZI_DTYPE_F32, 1, 1, (char *)words + 1), -EINVAL, "not aligned" },
 		{ MESSAGE(true, ZI_DTYPE_F32, 1, 1, NULL), -EINVAL, "no buffer" },

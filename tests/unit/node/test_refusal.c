@@ -201,7 +201,7 @@ static const struct scene scenes[] = {
 	  NULL },
 	{ spoil_kind,
 	  -EINVAL,
-	  { "dtype 77 is none", "dtype 77 is none", "member 1 refuses" },
+	  { "dtype 77 does not exist", "dtype 77 does not exist", "member 1 refuses" },
 	  NULL },
 	{ spoil_member,
 	  -EINVAL,

@@ -142,7 +142,7 @@ Test(request, a_unit_that_is_frozen_whole_is_refused_without_its_feature)
 		client_send(client, &packet, ZI_MESSAGE_LAYOUT, sizeof(packet));
 		send_materialize(client, 1, 2);
 		if (group)
-			expect_error(client, -EOPNOTSUPP, "a unit is frozen whole");
+			expect_error(client, -EOPNOTSUPP, "all parameters of a unit are frozen");
 		else
 			cr_assert_eq(client_receive(client), ZI_MESSAGE_MATERIALIZED);
 		client_close(client);

@@ -168,7 +168,7 @@ Test(plan, what_cannot_be_is_named)
 	refused("a step needs 3 slots of 2.5 MiB, at least 7864320 bytes");
 	options.config.offload_param = ZI_OFFLOAD_NVME;
 	options.config.param_budget_bytes = 4096;
-	refused("the largest unit alone takes 1.5 MiB, grant at least 1572864 bytes");
+	refused("the largest unit takes 1.5 MiB, grant at least 1572864 bytes");
 	options.tensor_bytes = (1ull << 50) + 1;
 	refused("tensor_bytes is 1125899906842625: of this model at most 1125899906842624 can be");
 	options.arena_bytes = UINT64_MAX;

@@ -90,7 +90,7 @@ Test(store_run, once_all_have_met_only_those_who_know_the_run_are_let_in)
 	cr_expect_eq(store_client_run(other), run);
 	other = store_client_close(other);
 	cr_expect_eq(join_run(&store, run + 1 ? run + 1 : 1, &text, &other), -ESTALE);
-	cr_expect(strstr(text.chars, "job 'gpt' was started anew"), "%s", text.chars);
+	cr_expect(strstr(text.chars, "job 'gpt' was started again"), "%s", text.chars);
 	other = store_client_close(store_client_of(&store)); /* Not yet. */
 	cr_assert_eq(store_client_set(first, STORE_MET_KEY, NULL, 0, soon_ns(60000), NULL), 0);
 	cr_expect_eq(join_run(&store, 0, &text, &other), -EEXIST);

@@ -348,7 +348,7 @@ Test(talk, a_node_that_talks_nonsense_is_named, .init = make_sides)
 	await_over(0);
 	cr_expect_eq(sides[0].result, -EPROTO);
 	cr_expect_eq(sides[0].suspect, 1);
-	cr_expect(strstr(sides[0].text.chars, "what node 1 says makes no sense"), "%s",
+	cr_expect(strstr(sides[0].text.chars, "node 1 sent an invalid message"), "%s",
 	          sides[0].text.chars);
 	close_sides();
 	lane = net_lane_free(lane);

@@ -187,7 +187,7 @@ Test(estimate_options, a_file_of_deepspeeds_says_what_flags_do_not)
 	(void)snprintf(line, sizeof(line),
 	               "x --strategy zero3 --shard-size 4 --ranks 4 --deepspeed-config %s", path);
 	cr_assert_eq(strategy(line, &training), 0, "%s", text.chars);
-	cr_expect_eq(training.shard_size, 4, "a flag goes before it");
+	cr_expect_eq(training.shard_size, 4, "a flag overrides it");
 	(void)snprintf(line, sizeof(line), "x --ranks 3 --deepspeed-config %s", path);
 	cr_expect_eq(parse(line), -EINVAL);
 	cr_expect(strstr(text.chars, "mics_shard_size = 2: 3 rank(s)"), "%s", text.chars);

@@ -235,7 +235,7 @@ Test(across, a_job_that_stands_elsewhere_on_another_node_is_refused)
 		const char *text = ranks.actors[i].text.chars;
 
 		cr_expect_not_null(strstr(text, "node 1 (ranks 1"), "%s", text);
-		cr_expect_not_null(strstr(text, "stands at step 7, but node 0"), "%s", text);
+		cr_expect_not_null(strstr(text, "is at step 7, but node 0"), "%s", text);
 	}
 	end(true);
 }

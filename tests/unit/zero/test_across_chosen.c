@@ -163,7 +163,7 @@ Test(across_chosen, what_goes_with_a_commit_is_alike_on_all)
 	train_leave(true);
 	move_to("01", ZI_STRATEGY_DDP, 0);
 	net.spoil = spoil_offer;
-	fails(" heard different things of commit 2 of step 1");
+	fails(" disagree about commit 2 of step 1");
 	cr_assert_gt(spoilt_count, 0);
 	gone_on(1, 2);
 	steps(2, 2);

@@ -98,7 +98,7 @@ Test(across_grads_end, a_node_that_is_silent_while_its_gradients_are_awaited_end
 	cr_expect_eq(call_unit(&ranks.actors[0], zero_grad_acquire, unit), -ETIMEDOUT);
 	nodes_hold(1, 0, false);
 	all_hear(-ETIMEDOUT, "grad_acquire timed out after 0.3 s: node 1 (ranks 1, 2");
-	all_hear(-ETIMEDOUT, ") does not say what keeps it");
+	all_hear(-ETIMEDOUT, ") does not report what it waits for");
 	end(false);
 }
 

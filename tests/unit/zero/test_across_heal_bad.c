@@ -117,7 +117,7 @@ Test(across_heal_bad, names_that_cannot_be_end_the_start)
 	};
 
 	for (size_t i = 0; i < ZI_COUNT_OF(bad); i++)
-		lies_about_names(&bad[i], i + 1, "node 1 says what makes no sense of its commits");
+		lies_about_names(&bad[i], i + 1, "node 1 sent an invalid list of commits");
 }
 
 /* A job that is new everywhere, of which a node says that it has a commit, and offers none. */
@@ -222,7 +222,7 @@ Test(across_heal_bad, offers_that_cannot_be_end_the_start)
 
 	for (size_t i = 0; i < ZI_COUNT_OF(bad); i++)
 		lies_about_offers(bad[i].at, bad[i].bytes, bad[i].value, i + 1, -EPROTO,
-		                  "node 1 says what makes no sense of a commit");
+		                  "node 1 sent an invalid commit");
 	lies_about_offers(offsetof(struct offer, number), 8, 77, 31, -EPROTO,
 	                  "node 1 offers commit 77, and voted none");
 }
@@ -230,12 +230,10 @@ Test(across_heal_bad, offers_that_cannot_be_end_the_start)
 /* Two nodes that say different things of one commit. */
 Test(across_heal_bad, a_commit_of_two_kinds_is_refused)
 {
-	lies_about_offers(offsetof(struct offer, step), 8, 9, 1, -EINVAL,
-	                  "say different things of commit");
+	lies_about_offers(offsetof(struct offer, step), 8, 9, 1, -EINVAL, "disagree about commit");
 	lies_about_offers(offsetof(struct offer, update_count), 8, 9, 2, -EINVAL,
-	                  "say different things of commit");
-	lies_about_offers(offsetof(struct offer, world), 4, 3, 3, -EINVAL,
-	                  "say different things of commit");
+	                  "disagree about commit");
+	lies_about_offers(offsetof(struct offer, world), 4, 3, 3, -EINVAL, "disagree about commit");
 }
 
 /* What nobody has, when one forgets what it has. */

@@ -441,7 +441,7 @@ Test(across_keep, a_commit_that_a_node_has_not_is_not_kept)
 	words.number = 4711;
 	keep_put_words(&entry, &words);
 	nodes_say(0, 1, entry);
-	all_hear(-EPROTO, "says of a snapshot what cannot be"); /* Node 0 has begun none. */
+	all_hear(-EPROTO, "sent an invalid snapshot message"); /* Node 0 has begun none. */
 	train_leave(false);
 	none_keeps("a");
 	end_train();

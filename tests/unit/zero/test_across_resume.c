@@ -162,7 +162,7 @@ Test(across_resume, memory_that_one_node_has_lost_is_named)
 	for (uint32_t i = 0; i < 2; i++) {
 		const char *text = ranks.actors[i].text.chars;
 
-		cr_expect_not_null(strstr(text, "stands at step 2, but node 1"), "%s", text);
+		cr_expect_not_null(strstr(text, "is at step 2, but node 1"), "%s", text);
 		cr_expect_not_null(strstr(text, "has nothing of it"), "%s", text);
 		cr_expect_not_null(strstr(text, "zctl delete it there"), "%s", text);
 	}

@@ -136,7 +136,8 @@ Test(zero_pool_hostile, pins_that_are_never_given_back_are_named_and_gone_with_t
 	expect_unharmed();
 	/* Its own step is refused, so that the other's names it. */
 	model_gradients(actors, 2, 1, &options);
-	expect_refused(bad, -EBUSY, "still unsharded are 'head'", actor_call(bad, zero_step, NULL));
+	expect_refused(bad, -EBUSY, "units still unsharded: 'head'",
+	               actor_call(bad, zero_step, NULL));
 	good->rank->timeout_ns = 50 * ZI_NS_PER_MS;
 	expect_refused(good, -ETIMEDOUT, "rank 1", actor_call(good, zero_step, NULL));
 	expect_unharmed();

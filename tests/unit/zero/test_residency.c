@@ -50,7 +50,7 @@ Test(zero_residency, pool_below_the_largest_unit_is_refused_with_figures)
 	node_init(&node);
 	node_start(&node);
 	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
-	expect_refused(&actors[0], -ENOSPC, "unit 'h.0' alone takes", model_materialize(actors, 1));
+	expect_refused(&actors[0], -ENOSPC, "unit 'h.0' takes", model_materialize(actors, 1));
 	cr_assert_not_null(strstr(actors[0].text.chars, "1064960"), "%s", actors[0].text.chars);
 	actor_leave(&actors[0], true);
 	node_deinit(&node);

@@ -249,7 +249,7 @@ Test(zero_sets, a_unit_of_others_has_parameters_and_no_gradient)
 	        actor_unit(&actors[3], zero_reduce, 1));
 	cr_assert_eq(actor_unit(&actors[3], zero_unshard, 1), 0, "%s", actors[3].text.chars);
 	cr_assert_eq(actor_unit(&actors[3], zero_reshard, 1), 0);
-	refused(&actors[3], -ENODATA, "gradients are missing of 'embed', 'head'",
+	refused(&actors[3], -ENODATA, "no gradient for units 'embed', 'head'",
 	        actor_call(&actors[3], zero_step, &(struct zero_op){ 0 }));
 	end(4);
 }

@@ -113,8 +113,8 @@ Test(shards_end, a_node_that_sends_nothing_is_named)
 	cr_expect_eq(nodes_wait(&ranks.actors[0], 0), -ETIMEDOUT);
 	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "node 1 (ranks 1"), "%s",
 	                   ranks.actors[0].text.chars);
-	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "does not say what keeps it"), "%s",
-	                   ranks.actors[0].text.chars);
+	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "does not report what it waits for"),
+	                   "%s", ranks.actors[0].text.chars);
 	nodes_hold(1, 0, false);
 	for (uint32_t i = 0; i < 40; i++)
 		nodes_turn();

@@ -319,7 +319,7 @@ Test(zero_stall, budget_below_the_largest_unit_is_refused_with_figures)
 	node_start(&node);
 	model_attach(&node, actors, 2,
 	             &(struct attach_options){ .config = config, .training = training });
-	expect_refused(0, -ENOSPC, "unit 'u0' alone takes", buckets_materialize(2));
+	expect_refused(0, -ENOSPC, "unit 'u0' takes", buckets_materialize(2));
 	expect_refused(1, -ENOSPC, "grant at least 40960 bytes", actors[1].calls[0].op.result);
 	actors_leave(actors, 2, true);
 	node_deinit(&node);

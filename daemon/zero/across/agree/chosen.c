@@ -76,7 +76,7 @@ static void say_difference(const struct zero_job *job, uint32_t node, const stru
 
 	if (is_same(first, other))
 		zi_text_set(text,
-		            "%.50s and %.50s heard different things of commit %llu of step %lld: "
+		            "%.50s and %.50s disagree about commit %llu of step %lld: "
 		            "start again",
 		            firsts.chars, whose.chars, (unsigned long long)first->commit.number,
 		            (long long)first->commit.step);

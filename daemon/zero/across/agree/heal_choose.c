@@ -77,7 +77,7 @@ static int compare(const struct heal *heal, const struct resume_offer *offers, u
 				continue;
 			return err_origin(zi_text_error(
 				text, -EINVAL,
-				"nodes %u and %u say different things of commit %llu of line "
+				"nodes %u and %u disagree about commit %llu of line "
 				"%016llx (steps %lld and %lld): one of them has not made it",
 				offers[k].node, offers[i].node, (unsigned long long)one->number,
 				(unsigned long long)one->line, (long long)other->step,
@@ -129,8 +129,9 @@ int heal_choose(struct heal *heal, struct zi_text *text)
 		return err_trace(r);
 	r = resume_choose(offers, count, layout_subgroup_count(&first->layout), &heal->chosen);
 	if (r == RESUME_E_NONE) /* Then all would have said that they have nothing. */
-		return err_origin(zi_text_error(
-			text, -EPROTO, "nodes have commits, and none says what it has of them"));
+		return err_origin(
+			zi_text_error(text, -EPROTO,
+		                      "nodes have commits, but no node reported its data of them"));
 	if (r == RESUME_E_INCOMPLETE)
 		return err_trace(refuse(heal, text));
 	take_choice(heal);

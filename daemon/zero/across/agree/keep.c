@@ -270,7 +270,7 @@ int keep_heard(struct across *across, const struct talk_entry *entry, struct zi_
 	else
 		r = heard_answer(across, entry);
 	if (r && !text->chars[0])
-		zi_text_set(text, "node %u says of a snapshot what cannot be (%u)", entry->node,
+		zi_text_set(text, "node %u sent an invalid snapshot message (%u)", entry->node,
 		            entry->what);
 	if (!r)
 		go_on(across);

@@ -82,8 +82,7 @@ int names_check(const struct round *round, uint32_t node_count, struct zi_text *
 		}
 		if (!is_good)
 			return err_origin(zi_text_error(
-				text, -EPROTO, "node %u says what makes no sense of its commits",
-				i));
+				text, -EPROTO, "node %u sent an invalid list of commits", i));
 	}
 	return 0;
 }

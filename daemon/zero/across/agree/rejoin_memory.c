@@ -15,7 +15,7 @@ static struct zi_text say_name(const struct zero_job *job, const struct round *r
 	if (name.step < 0)
 		zi_text_set(&text, "%.70s has nothing of it", across_name(job, node).chars);
 	else
-		zi_text_set(&text, "%.70s stands at step %lld", across_name(job, node).chars,
+		zi_text_set(&text, "%.70s is at step %lld", across_name(job, node).chars,
 		            (long long)name.step);
 	return text;
 }
@@ -36,7 +36,7 @@ int memory_rejoin_refuse(const struct zero_job *job, const struct round *round, 
 	return err_origin(zi_text_error(
 		ret_text, -ENODATA,
 		"job '%.40s' has no commit that is on all nodes: %.100s, but %.100s: zctl delete "
-		"it there, as state in memory alone cannot go back, or take another name",
+		"it there, as state only in memory cannot go back, or take another name",
 		job->name, say_name(job, round, newest).chars, say_name(job, round, other).chars));
 }
 

@@ -82,7 +82,7 @@ bool summed_say_late(const struct zero_job *job, struct zi_text *ret_text)
 	silent = rounds_silent(&across->rounds, &number);
 	if (!silent)
 		return false;
-	zi_text_set(ret_text, "%.160s has not said that its sums of gradients are there",
+	zi_text_set(ret_text, "%.160s has not reported that its reduced gradients are complete",
 	            across_name(job, (uint32_t)__builtin_ctzll(silent)).chars);
 	return true;
 }

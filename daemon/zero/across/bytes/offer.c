@@ -195,8 +195,7 @@ static void take_ended(struct fetch *fetch, bool is_whole)
 	}
 	if (!pieces_advance(&offers->pieces)) {
 		if (!is_sane(offers, offers_of(offers, offers->node, offers->which))) {
-			zi_text_set(&text, "node %u says what makes no sense of a commit",
-			            offers->node);
+			zi_text_set(&text, "node %u sent an invalid commit", offers->node);
 			fail(offers, err_origin(-EPROTO), &text);
 			return;
 		}

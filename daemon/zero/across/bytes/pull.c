@@ -203,7 +203,8 @@ int pull_answered(struct across *across, const struct talk_entry *entry, struct 
 			zi_text_error(text, -EPROTO, "%.80s refuses what is pulled: %.100s",
 		                      across_name(across->job, entry->node).chars, why.chars));
 	}
-	return err_origin(zi_text_error(text, -EPROTO, "zinf-net answers a pull that is none"));
+	return err_origin(
+		zi_text_error(text, -EPROTO, "zinf-net answered a pull that nobody asked for"));
 }
 
 /* ---- the end ---- */

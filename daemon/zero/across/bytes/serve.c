@@ -298,5 +298,5 @@ int serve_gone(struct across *across, const struct talk_entry *entry, struct zi_
 		learn_served(across);
 		return 0;
 	}
-	return err_origin(zi_text_error(text, -EPROTO, "zinf-net has sent what nobody served"));
+	return err_origin(zi_text_error(text, -EPROTO, "zinf-net sent data that was not served"));
 }

@@ -98,7 +98,7 @@ static int make_plans(struct grads *grads, struct zi_text *text, uint32_t *ret_l
 		grads_plan_divide(&grads->plans[i], slot_bytes);
 	r = pull_divide(across, slot_bytes);
 	if (r)
-		return err_origin(zi_text_error(text, r, "the slab cannot be divided anew"));
+		return err_origin(zi_text_error(text, r, "the slab cannot be divided again"));
 	*ret_leaf_max = leaf_max;
 	return 0;
 }
@@ -145,7 +145,7 @@ int grads_open(struct zero_job *job, struct zi_text *text)
 	if (job_is_forward_only(job)) {
 		/* It has none, and slots as long as they can be. */
 		r = pull_divide(across, PULL_SLOT_BYTES);
-		return r ? zi_text_error(text, err_origin(r), "the slab cannot be divided anew")
+		return r ? zi_text_error(text, err_origin(r), "the slab cannot be divided again")
 		         : 0;
 	}
 	grads = calloc(1, sizeof(*grads));

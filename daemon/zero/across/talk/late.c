@@ -100,7 +100,8 @@ static void conclude(struct across *across)
 
 	if (late->asked) {
 		late->culprit = UINT32_MAX;
-		zi_text_set(&text, "%.60s: %.120s does not say what keeps it", late->what.chars,
+		zi_text_set(&text, "%.60s: %.120s does not report what it waits for",
+		            late->what.chars,
 		            across_name(job, (uint32_t)__builtin_ctzll(late->asked)).chars);
 	} else {
 		zi_text_set(&text, "%.60s: %.190s", late->what.chars, late->text.chars);

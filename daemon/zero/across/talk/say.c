@@ -134,8 +134,8 @@ static void fail_gone(struct across *across)
 		across->fault = -EPIPE;
 		if (!tell_death(across, &across->fault_text))
 			zi_text_set(&across->fault_text,
-			            "the ranks of node %u have left, and it does not end their "
-			            "steps",
+			            "node %u: all ranks detached, but its daemon has not finished "
+			            "their step",
 			            i);
 	}
 }
@@ -247,9 +247,11 @@ static int heard_bye(struct across *across, const struct talk_entry *entry, stru
 		return 0;
 	if (entry->unit >= across->job->group.world_size ||
 	    across->nodes[entry->unit] != entry->node)
-		return err_origin(zi_text_error(text, -EPROTO,
-		                                "node %u says that rank %u has left: it is not its",
-		                                entry->node, entry->unit));
+		return err_origin(
+			zi_text_error(text, -EPROTO,
+		                      "node %u reported that rank %u left, but rank %u is "
+		                      "not on node %u",
+		                      entry->node, entry->unit, entry->unit, entry->node));
 	if (across->job->group.phase == ZERO_GROUP_LIVE ||
 	    across->job->group.phase == ZERO_GROUP_FORMING)
 		rank_left(across, entry);
@@ -292,7 +294,7 @@ static int heard(struct across *across, const struct talk_entry *entry, struct z
 		return err_trace(serve_gone(across, entry, text));
 	default:
 		return err_origin(zi_text_error(text, -EPROTO,
-		                                "node %u says what nobody asked for: kind %u, %u",
+		                                "node %u sent an unexpected message: kind %u, %u",
 		                                entry->node, entry->kind, entry->what));
 	}
 }

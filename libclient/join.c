@@ -107,7 +107,7 @@ static int check_join(struct zinf *zinf)
 		                       "comes before zinf_join()");
 	if (zinf->steps_pending && !zinf->join_ticket)
 		return zi_client_error(zinf, -EBUSY,
-		                       "a step of this rank has not ended yet: zinf_wait() comes "
+		                       "a step of this rank has not ended yet: call zinf_wait() "
 		                       "first");
 	for (uint32_t i = 0; i < zinf->unit_count; i++)
 		if (zinf->units[i].unshard_count)

@@ -128,7 +128,7 @@ Test(across_heal_bad, a_commit_that_nobody_offers_is_refused)
 	train_init(&what, 3);
 	say(&(struct commit_offers){ .count = 1,
 	                             .names = { { .number = 5, .line = 7, .step = 3 } } });
-	come_in_vain(-EPROTO, "none says what it has of them");
+	come_in_vain(-EPROTO, "no node reported its data of them");
 	train_leave(false);
 	train_deinit();
 }

@@ -246,9 +246,9 @@ static int refuse_units(struct zinf *zinf, int error, const char *what, const ch
 	if (!count)
 		return 0;
 	if (count > STEP_NAMES_MAX)
-		return zi_client_error(zinf, error, "%s: %s and %u more (%s)", what, names,
+		return zi_client_error(zinf, error, "%s: %.160s and %u more (%s)", what, names,
 		                       count - STEP_NAMES_MAX, remedy);
-	return zi_client_error(zinf, error, "%s: %s (%s)", what, names, remedy);
+	return zi_client_error(zinf, error, "%s: %.170s (%s)", what, names, remedy);
 }
 
 /* What an operation nobody waited for has to say, of any unit. */

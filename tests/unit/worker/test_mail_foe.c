@@ -104,7 +104,8 @@ Test(mail_foe, room_for_more_pieces_than_there_are_letters_ends_the_group, .time
 		(void)pthread_cond_wait(&changed, &lock);
 	(void)pthread_mutex_unlock(&lock);
 	cr_expect_eq(failure.error, -EPROTO, "%d", failure.error);
-	cr_expect(strstr(failure.text.chars, "sent an invalid state of message"), "%s", failure.text.chars);
+	cr_expect(strstr(failure.text.chars, "sent an invalid state of message"), "%s",
+	          failure.text.chars);
 	mail = mail_stop(mail);
 	net_lane_free(lane);
 	free(board);

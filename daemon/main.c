@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/console.h"
 #include "common/base/fd.h"
 #include "common/base/log.h"
 #include "daemon/daemon.h"
@@ -34,21 +35,25 @@ struct arguments {
 
 static int usage(FILE *stream, int code)
 {
-	fputs("usage: zinfd [--config FILE | --user [--dir DIR] [--size BYTES]] [OPTION]...\n\n"
-	      "  --config FILE            configuration (root's default: " CONFIG_SYSTEM_PATH ")\n"
-	      "  --user                   a configuration made for a plain user: socket and state "
-	      "where XDG\n"
-	      "                           says (the default when not root and without --config)\n"
+	fputs("usage: zinfd [--config FILE | --user [--dir DIR] [--size BYTES]] [OPTION]...\n"
+	      "The daemon that keeps parameters and optimizer state of this node's jobs.\n"
+	      "\n"
+	      "  --config FILE            configuration of the system's daemon\n"
+	      "                           (root's default: " CONFIG_SYSTEM_PATH ")\n"
+	      "  --user                   a configuration made for a plain user: socket and\n"
+	      "                           state where XDG says (the default when not root and\n"
+	      "                           without --config)\n"
 	      "  --dir DIR                with --user: socket, state and store in DIR\n"
-	      "  --size BYTES             with --user: make, or grow, a store of that size (64M, "
-	      "4G);\n"
-	      "                           without it the store that is there is used\n"
+	      "  --size BYTES             with --user: make, or grow, a store of that size\n"
+	      "                           (64M, 4G); without it the present store is used\n"
 	      "  --set SECTION.KEY=VALUE  overrides the file; may be repeated\n"
 	      "  --check-config           check the configuration and stop\n"
 	      "  --print-config-doc       every key as a table (docs/CONFIG.md)\n"
 	      "  --print-config-example   a configuration file with every key at its default\n"
 	      "  --ready-fd N             \"ready\" goes to this descriptor when clients may come\n"
-	      "  --version, --help\n",
+	      "  --version, --help\n"
+	      "\n"
+	      "example: zinfd --user --size 4G\n",
 	      stream);
 	return code;
 }
@@ -180,6 +185,16 @@ static enum zi_log_level log_level_of(const struct config *config)
 	return levels[config->log_level];
 }
 
+/* A user asked for the text on standard output. Return: the exit code. */
+static int end_output(void)
+{
+	int r = zi_console_flush();
+
+	if (r < 0)
+		fprintf(stderr, "zinfd: writing to standard output failed: %s\n", strerror(-r));
+	return r ? 1 : 0;
+}
+
 static int run(const struct config *config, int ready_fd)
 {
 	static struct daemon daemon; /* Large: tiers, stores, nodes. */
@@ -231,10 +246,10 @@ int main(int argc, char **argv)
 
 	r = parse(&arguments, argc, argv);
 	if (r)
-		return r < 0 ? 0 : r;
+		return r < 0 ? end_output() : r;
 	if (arguments.is_doc || arguments.is_example) {
 		(arguments.is_doc ? config_print_doc : config_print_example)(stdout);
-		return fflush(stdout) ? 1 : 0;
+		return end_output();
 	}
 	r = configure(&arguments, &config, &text);
 	if (r) {
@@ -243,7 +258,7 @@ int main(int argc, char **argv)
 	}
 	if (arguments.is_check) {
 		printf("%s: ok\n", config.file[0] ? config.file : "configuration");
-		return 0;
+		return end_output();
 	}
 	if (arguments.is_user && config_make_user(&config, &text)) {
 		log_error("%s", text.chars);

@@ -254,14 +254,14 @@ json_t *zctl_ask_long(const struct zctl_context *context, const char *command, u
  * zctl_print_json() - the answer as programs want it
  * @json: borrowed
  *
- * Return: 0, or 1 when stdout cannot be written.
+ * Return: 0, or 1 when memory is short, or stdout cannot be written: main() says so.
  */
 int zctl_print_json(const json_t *json)
 {
-	if (json_dumpf(json, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER) ||
-	    putchar('\n') == EOF || fflush(stdout)) {
-		zctl_complain("writing the answer failed: %s", strerror(errno));
-		return 1;
-	}
-	return 0;
+	if (!json_dumpf(json, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER) &&
+	    putchar('\n') != EOF && !fflush(stdout))
+		return 0;
+	if (!ferror(stdout))
+		zctl_complain("no memory to write the answer");
+	return 1;
 }

@@ -142,10 +142,8 @@ int zctl_bench(const struct zctl_context *context, int argc, char **argv)
 	json_t *answers;
 	int code;
 
-	if (argc < 2 || argc > 3 || strcmp(argv[1], "nvme") != 0) {
-		fprintf(stderr, "usage: zctl bench nvme [NAME] [--seconds N]\n");
-		return 2;
-	}
+	if (argc < 2 || argc > 3 || strcmp(argv[1], "nvme") != 0)
+		return zctl_usage("bench");
 	answers = json_array();
 	if (!answers) {
 		zctl_complain("out of memory");

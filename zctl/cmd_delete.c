@@ -10,13 +10,6 @@
 #include "zctl/get.h"
 #include "zctl/zctl.h"
 
-static int usage(void)
-{
-	fprintf(stderr, "usage: zctl delete JOB [--yes]\n"
-	                "  --yes  without asking first\n");
-	return 2;
-}
-
 /* Of all planes of `held`. */
 static uint64_t held_bytes(const json_t *job, const char *key)
 {
@@ -73,7 +66,7 @@ static int confirm(const struct zctl_context *context, const char *name)
 		return 2;
 	}
 	if (snprintf(command, sizeof command, "jobs %s", name) >= (int)sizeof command)
-		return usage();
+		return zctl_usage("delete");
 	jobs = zctl_ask(context, command);
 	if (!jobs)
 		return 1;
@@ -105,12 +98,12 @@ int zctl_delete(const struct zctl_context *context, int argc, char **argv)
 		if (!strcmp(argv[i], "--yes"))
 			is_sure = true;
 		else if (job || argv[i][0] == '-')
-			return usage();
+			return zctl_usage("delete");
 		else
 			job = argv[i];
 	}
 	if (!job)
-		return usage();
+		return zctl_usage("delete");
 	if (strchr(job, '/')) {
 		zctl_complain("'%s' names a snapshot: zctl snapshot rm %s", job, job);
 		return 2;
@@ -119,7 +112,7 @@ int zctl_delete(const struct zctl_context *context, int argc, char **argv)
 	if (code)
 		return code;
 	if (snprintf(command, sizeof command, "delete %s", job) >= (int)sizeof command)
-		return usage();
+		return zctl_usage("delete");
 	answer = zctl_ask_long(context, command, 60);
 	if (!answer)
 		return 1;

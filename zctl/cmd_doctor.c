@@ -341,10 +341,8 @@ int zctl_doctor(const struct zctl_context *context, int argc, char **argv)
 	struct table *table;
 	int code = 0;
 
-	if (argc > 2) {
-		fprintf(stderr, "usage: zctl doctor [DIRECTORY]\n");
-		return 2;
-	}
+	if (argc > 2)
+		return zctl_usage("doctor");
 	for (size_t i = 0; i < ZI_COUNT_OF(checks); i++) {
 		checks[i](&findings[i], directory);
 		if (findings[i].verdict == VERDICT_MISSING)

@@ -23,10 +23,8 @@ int zctl_drain(const struct zctl_context *context, int argc, char **argv)
 	int code = 0;
 
 	if (argc != 2 ||
-	    snprintf(command, sizeof command, "%s %s", argv[0], argv[1]) >= (int)sizeof command) {
-		fprintf(stderr, "usage: zctl %s nvme:NAME\n", argv[0]);
-		return 2;
-	}
+	    snprintf(command, sizeof command, "%s %s", argv[0], argv[1]) >= (int)sizeof command)
+		return zctl_usage(argv[0]);
 	answer = zctl_ask(context, command);
 	if (!answer)
 		return 1;

@@ -34,14 +34,6 @@ struct target {
 	float *scratch; /* (ZI_SUBGROUP_ELEMENTS,) of one plane */
 };
 
-static int usage(void)
-{
-	fprintf(stderr, "usage: zctl export JOB[/SNAPSHOT] TARGET [--format safetensors|zinf]\n"
-	                "  safetensors  the parameters, one file (the default)\n"
-	                "  zinf         everything, a directory (docs/CHECKPOINT.md)\n");
-	return 2;
-}
-
 static int complain(const char *doing, const char *path)
 {
 	zctl_complain("%s %s: %s; nothing was exported", doing, path, strerror(errno));
@@ -349,7 +341,7 @@ static int tell(const struct export *export, const struct target *target)
  * zctl_export() - write a step's parameters, or all of its state, into files
  * @context: socket and output options
  * @argc: words
- * @argv: "export", then as usage() says
+ * @argv: "export", then as help.c says
  *
  * Return: exit code.
  */
@@ -364,15 +356,15 @@ int zctl_export(const struct zctl_context *context, int argc, char **argv)
 		if (!strcmp(argv[i], "--format") && i + 1 < argc)
 			format = argv[++i];
 		else if (argv[i][0] == '-' || path)
-			return usage();
+			return zctl_usage("export");
 		else
 			*(source ? &path : &source) = argv[i];
 	}
 	if (!path)
-		return usage();
+		return zctl_usage("export");
 	if (strcmp(format, "zinf") != 0 && strcmp(format, "safetensors") != 0) {
 		zctl_complain("unknown format '%s'", format);
-		return usage();
+		return zctl_usage("export");
 	}
 	target.is_directory = !strcmp(format, "zinf");
 	target.path = strdup(path);

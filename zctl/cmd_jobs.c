@@ -55,31 +55,6 @@ static void print_table(const struct zctl_context *context, const json_t *jobs)
 	json_array_foreach(jobs, index, job) jobs_print_flush(job, true);
 }
 
-static const char help[] =
-	"usage: zctl jobs [JOB [--collectives]]\n"
-	"Without JOB: one line for each job. With JOB: all about it.\n"
-	"  --collectives  its groups of ranks, and which rank waits for which\n"
-	"\n"
-	"phase       what the job does now\n"
-	"  IDLE        no rank is attached; the job keeps its last committed step\n"
-	"  FORMING     ranks attach and describe the model\n"
-	"  READY       all ranks are attached, between two steps\n"
-	"  STEPPING    forward and backward: ranks use parameters and give gradients\n"
-	"  UPDATING    all gradients are here: the optimizer runs\n"
-	"  COMMITTING  the step is written to the store and to the catalog\n"
-	"  BROKEN      a rank died or left; the others are about to leave\n"
-	"  DAMAGED     stored state cannot be read; `refusal` says why\n"
-	"  LOST        its state was in memory, and zinfd was restarted: the next start\n"
-	"              of the job begins at step 0\n"
-	"  REFUSED     nobody may attach; `refusal` says why\n"
-	"strategy    `hybrid` is zero3 whose shards are repeated in each group of ranks\n"
-	"ranks       attached / all\n"
-	"step        the last committed step; in brackets the newest one, if later\n"
-	"params      elements of all parameters\n"
-	"logical     bytes that the strategy gives to all ranks together\n"
-	"held        bytes that this node really uses; its ranks share one copy\n"
-	"read        from NVMe since zinfd started; written likewise\n";
-
 /**
  * zctl_jobs() - jobs, their steps and what they hold
  * @context: socket and output options
@@ -98,10 +73,6 @@ int zctl_jobs(const struct zctl_context *context, int argc, char **argv)
 	int code = 0;
 
 	for (int i = 1; i < argc; i++) {
-		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-			fputs(help, stdout);
-			return 0;
-		}
 		if (!strcmp(argv[i], "--collectives"))
 			wants_collectives = true;
 		else if (name || zi_check_name(argv[i], ZI_NAME_BYTES))
@@ -109,10 +80,8 @@ int zctl_jobs(const struct zctl_context *context, int argc, char **argv)
 		else
 			name = argv[i];
 	}
-	if (is_wrong || (wants_collectives && !name)) {
-		fprintf(stderr, "usage: zctl jobs [JOB [--collectives]]\n");
-		return 2;
-	}
+	if (is_wrong || (wants_collectives && !name))
+		return zctl_usage("jobs");
 	(void)snprintf(command, sizeof command, "jobs%s%s%s", name ? " " : "", name ? name : "",
 	               wants_collectives ? " collectives" : "");
 	jobs = zctl_ask(context, command);

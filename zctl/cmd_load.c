@@ -14,20 +14,6 @@
 #include "zctl/get.h"
 #include "zctl/load.h"
 
-static int usage(void)
-{
-	fprintf(stderr,
-	        "usage: zctl load TARGET JOB[/NAME] [--snapshot NAME] [--like JOB[/NAME]]\n"
-	        "                 [--allow-missing]\n"
-	        "  TARGET  a directory (everything) or safetensors file (parameters) that\n"
-	        "          zctl export wrote, or the directory of all nodes' parts\n"
-	        "  --allow-missing  a part may be missing where others have all of its units\n"
-	        "  --like  the model of a job that is here, for parameters from elsewhere\n"
-	        "The job begins with it when its trainer asks for snapshot JOB/NAME\n"
-	        "(zinf_load(); NAME is step-N unless given).\n");
-	return 2;
-}
-
 static int send_subgroup(struct load_source *source, struct load *load, uint32_t unit,
                          uint32_t subgroup)
 {
@@ -108,7 +94,7 @@ static int load_source(struct load_source *source, const struct zctl_context *co
  * zctl_load() - make a snapshot of exported files
  * @context: socket and output options
  * @argc: words
- * @argv: "load", then as usage() says
+ * @argv: "load", then as help.c says
  *
  * Return: exit code.
  */
@@ -127,14 +113,14 @@ int zctl_load(const struct zctl_context *context, int argc, char **argv)
 		else if (!strcmp(argv[i], "--like") && i + 1 < argc)
 			like = argv[++i];
 		else if (argv[i][0] == '-' || job)
-			return usage();
+			return zctl_usage("load");
 		else
 			*(source.path ? &job : &source.path) = argv[i];
 	}
 	if (!job || (name && strchr(job, '/')) ||
 	    snprintf(target, sizeof target, "%s%s%s", job, name ? "/" : "", name ? name : "") >=
 	            (int)sizeof target)
-		return usage();
+		return zctl_usage("load");
 	zctl_catch_cancel();
 	code = load_source_open(&source, context, like);
 	if (!code)

@@ -12,18 +12,6 @@
 #include "zctl/table.h"
 #include "zctl/zctl.h"
 
-static int usage(void)
-{
-	fprintf(stderr,
-	        "usage: zctl snapshot JOB [--name NAME] [--keep N]\n"
-	        "       zctl snapshot list [JOB]\n"
-	        "       zctl snapshot rm JOB/NAME\n"
-	        "       zctl snapshot restore JOB/NAME [--as OTHER]\n"
-	        "  --keep N    an automatic one: the newest N of the job are kept\n"
-	        "  --as OTHER  a new job of that name stands there, and JOB is not touched\n");
-	return 2;
-}
-
 /* Of a job over several nodes: whose it is. */
 static void print_nodes(const json_t *answer)
 {
@@ -74,16 +62,16 @@ static int create(const struct zctl_context *context, int argc, char **argv)
 		if (value && i + 1 < argc)
 			*value = argv[++i];
 		else if (value || job || argv[i][0] == '-')
-			return usage();
+			return zctl_usage("snapshot");
 		else
 			job = argv[i];
 	}
 	if (!job)
-		return usage();
+		return zctl_usage("snapshot");
 	if (snprintf(command, sizeof command, "snapshot create %s%s%s%s%s", job, name ? "/" : "",
 	             name ? name : "", keep ? " auto keep=" : "",
 	             keep ? keep : "") >= (int)sizeof command)
-		return usage();
+		return zctl_usage("snapshot");
 	return change(context, command, "kept");
 }
 
@@ -117,7 +105,7 @@ static int list(const struct zctl_context *context, const char *job)
 
 	if (snprintf(command, sizeof command, "snapshot list %s", job ? job : "") >=
 	    (int)sizeof command)
-		return usage();
+		return zctl_usage("snapshot");
 	snapshots = zctl_ask(context, command);
 	if (!snapshots)
 		return 1;
@@ -157,7 +145,7 @@ static int list(const struct zctl_context *context, const char *job)
  * zctl_snapshot() - make, list, remove snapshots, go back to one
  * @context: socket and output options
  * @argc: words
- * @argv: "snapshot", then as usage() says; of a job named "list", "rm" or "restore" by "create JOB"
+ * @argv: "snapshot", then as help.c says; of a job named "list", "rm" or "restore" by "create JOB"
  *
  * Return: exit code.
  */
@@ -168,9 +156,10 @@ int zctl_snapshot(const struct zctl_context *context, int argc, char **argv)
 	bool is_restore;
 
 	if (argc < 2)
-		return usage();
+		return zctl_usage("snapshot");
 	if (!strcmp(argv[1], "list"))
-		return argc > 3 ? usage() : list(context, argc == 3 ? argv[2] : NULL);
+		return argc > 3 ? zctl_usage("snapshot")
+		                : list(context, argc == 3 ? argv[2] : NULL);
 	if (!strcmp(argv[1], "create"))
 		return create(context, argc - 2, argv + 2);
 	is_restore = !strcmp(argv[1], "restore");
@@ -179,7 +168,7 @@ int zctl_snapshot(const struct zctl_context *context, int argc, char **argv)
 	if (is_restore && argc == 5 && !strcmp(argv[3], "--as"))
 		as = argv[4];
 	else if (argc != 3)
-		return usage();
+		return zctl_usage("snapshot");
 	if (!strchr(argv[2], '/')) {
 		zctl_complain("'%s' names no snapshot; each is JOB/NAME: zctl snapshot list",
 		              argv[2]);
@@ -187,6 +176,6 @@ int zctl_snapshot(const struct zctl_context *context, int argc, char **argv)
 	}
 	if (snprintf(command, sizeof command, "snapshot %s %s%s%s", argv[1], argv[2],
 	             as ? " as=" : "", as ? as : "") >= (int)sizeof command)
-		return usage();
+		return zctl_usage("snapshot");
 	return change(context, command, is_restore ? "restored" : "removed");
 }

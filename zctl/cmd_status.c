@@ -50,10 +50,8 @@ int zctl_status(const struct zctl_context *context, int argc, char **argv)
 	int code = 0;
 
 	(void)argv;
-	if (argc > 1) {
-		fprintf(stderr, "usage: zctl status\n");
-		return 2;
-	}
+	if (argc > 1)
+		return zctl_usage("status");
 	status = zctl_ask(context, "status");
 	if (!status)
 		return 1;
@@ -82,10 +80,8 @@ int zctl_limits(const struct zctl_context *context, int argc, char **argv)
 	int code = 0;
 
 	(void)argv;
-	if (argc > 1) {
-		fprintf(stderr, "usage: zctl limits\n");
-		return 2;
-	}
+	if (argc > 1)
+		return zctl_usage("limits");
 	limits = zctl_ask(context, "limits");
 	if (!limits)
 		return 1;

@@ -139,10 +139,8 @@ int zctl_tiers(const struct zctl_context *context, int argc, char **argv)
 	int code = 0;
 
 	(void)argv;
-	if (argc > 1) {
-		fprintf(stderr, "usage: zctl tiers\n");
-		return 2;
-	}
+	if (argc > 1)
+		return zctl_usage("tiers");
 	tiers = zctl_ask(context, "tiers");
 	if (!tiers)
 		return 1;

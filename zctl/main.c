@@ -9,59 +9,49 @@
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
+#include "common/base/console.h"
 #include "common/wire/control.h"
 #include "zctl/zctl.h"
 
 struct command {
 	const char *name;
-	const char *arguments;
 	const char *summary;
 	zctl_command_fn run;
 	bool has_options; /* of its own */
 };
 
 static const struct command commands[] = {
-	{ "status", "", "the daemon: version, threads, sessions, engine", zctl_status, false },
-	{ "tiers", "", "capacity and use of each tier of memory, bytes moved", zctl_tiers, false },
-	{ "jobs", "[JOB [--collectives]]",
-	  "jobs, their steps and what they hold; one job in detail, who waits for whom", zctl_jobs,
-	  true },
-	{ "delete", "JOB [--yes]",
-	  "ends a job that nobody uses, with all its state; snapshots stay", zctl_delete, true },
-	{ "limits", "", "every limit, its value and its use", zctl_limits, false },
-	{ "bench", "nvme [NAME]",
-	  "measures a store (all without NAME); zinfd works with what was found", zctl_bench,
-	  false },
-	{ "drain", "nvme:NAME", "nothing new goes to this path, what is there moves to the others",
-	  zctl_drain, false },
-	{ "undrain", "nvme:NAME", "the path is used again, also one that had failed", zctl_drain,
-	  false },
-	{ "snapshot", "JOB|list|rm|restore", "keeps a committed step; lists, removes, goes back",
-	  zctl_snapshot, true },
-	{ "export", "JOB[/NAME] TARGET", "a step's parameters, or everything, into files",
-	  zctl_export, true },
-	{ "load", "TARGET JOB[/NAME]", "a snapshot from what export wrote, for a job to begin with",
-	  zctl_load, true },
-	{ "estimate", "SOURCE", "what a job would hold in each tier, before it exists (--help)",
-	  zctl_estimate, true },
-	{ "launch", "[OPTIONS] PROGRAM", "starts the ranks of a program on this node (--help)",
-	  zctl_launch, true },
-	{ "doctor", "[DIRECTORY]", "what this machine offers zinf, and what to do about the rest",
-	  zctl_doctor, false },
+	{ "status", "the daemon: version, threads, sessions, engine", zctl_status, false },
+	{ "tiers", "capacity and use of each tier of memory, bytes moved", zctl_tiers, false },
+	{ "jobs", "jobs, their steps and what they hold; one job in detail", zctl_jobs, true },
+	{ "delete", "deletes a job that nobody uses; its snapshots stay", zctl_delete, true },
+	{ "limits", "every limit, its value and its use", zctl_limits, false },
+	{ "bench", "measures stores; zinfd uses what was fastest", zctl_bench, false },
+	{ "drain", "takes a path of a store out of use, moves its data", zctl_drain, false },
+	{ "undrain", "uses a path again, also one that had failed", zctl_drain, false },
+	{ "snapshot", "keeps a committed step; lists, removes, restores", zctl_snapshot, true },
+	{ "export", "writes parameters, or all state, of a step into files", zctl_export, true },
+	{ "load", "makes a snapshot of what export wrote", zctl_load, true },
+	{ "estimate", "what a job would hold in each tier, before it exists", zctl_estimate, true },
+	{ "launch", "starts the ranks of a program on this node", zctl_launch, true },
+	{ "doctor", "what this machine offers zinf, and what is missing", zctl_doctor, false },
 };
 
 static int usage(FILE *stream, int code)
 {
-	fprintf(stream, "usage: zctl [--socket PATH] [--json] COMMAND\n\n");
+	fprintf(stream, "usage: zctl [--socket PATH] [--json] COMMAND [WORDS]\n"
+	                "       zctl help [COMMAND]\n\n");
 	for (size_t i = 0; i < ZI_COUNT_OF(commands); i++)
-		fprintf(stream, "  %-8s %-20s  %s\n", commands[i].name, commands[i].arguments,
-		        commands[i].summary);
+		fprintf(stream, "  %-8s  %s\n", commands[i].name, commands[i].summary);
 	fprintf(stream,
-	        "\n  --socket PATH  the daemon's socket (else $ZINF_SOCKET, else the user's, "
-	        "else /run/zinf/zinfd.sock)\n"
+	        "\n"
+	        "  --socket PATH  the daemon's socket (else $ZINF_SOCKET, else the user's,\n"
+	        "                 else /run/zinf/zinfd.sock)\n"
 	        "  --json         for programs\n"
-	        "  --seconds N    of bench: how long a store is measured (3)\n"
-	        "  --version\n");
+	        "  --help         with a COMMAND: its words and options\n"
+	        "  --version\n"
+	        "\n"
+	        "example: zctl jobs --help\n");
 	return code;
 }
 
@@ -73,14 +63,18 @@ static const struct command *find_command(const char *name)
 	return NULL;
 }
 
-/* Options may stand before or after the command; what is left are the command's words. */
-static int parse(struct zctl_context *context, int argc, char **argv, int *ret_count)
+/* Options may stand before or after the command; what is left are the command's words.
+ * @ret_wants_help: --help was among them. */
+static int parse(struct zctl_context *context, int argc, char **argv, int *ret_count,
+                 bool *ret_wants_help)
 {
 	int count = 0, i;
 
 	for (i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--json")) {
 			context->is_json = true;
+		} else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+			*ret_wants_help = true;
 		} else if (!strcmp(argv[i], "--socket")) {
 			if (i + 1 == argc) {
 				zctl_complain("--socket needs a path");
@@ -116,25 +110,40 @@ static int parse(struct zctl_context *context, int argc, char **argv, int *ret_c
 	return 0;
 }
 
-int main(int argc, char **argv)
+/* @argc, @argv: the words without options. */
+static int help(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[0], "help")) {
+		argv++;
+		argc--;
+	}
+	if (!argc || !strcmp(argv[0], "help"))
+		return usage(stdout, 0);
+	if (!find_command(argv[0])) {
+		zctl_complain("unknown command '%s'", argv[0]);
+		return usage(stderr, 2);
+	}
+	zctl_help(argv[0]);
+	return 0;
+}
+
+static int run(struct zctl_context *context, int argc, char **argv)
 {
 	static char default_path[108]; /* sun_path */
-	struct zctl_context context = {
-		.is_colour = isatty(STDOUT_FILENO) && !getenv("NO_COLOR"),
-	};
 	const struct command *command;
+	bool wants_help = false;
 	int count = 0;
 	int r;
 
-	if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
-		return usage(stdout, 0);
 	if (argc == 2 && !strcmp(argv[1], "--version")) {
 		puts("zctl " ZINF_VERSION);
 		return 0;
 	}
-	r = parse(&context, argc, argv, &count);
+	r = parse(context, argc, argv, &count, &wants_help);
 	if (r)
 		return r;
+	if (wants_help || (count && !strcmp(argv[0], "help")))
+		return help(count, argv);
 	if (!count)
 		return usage(stderr, 2);
 	command = find_command(argv[0]);
@@ -142,13 +151,35 @@ int main(int argc, char **argv)
 		zctl_complain("unknown command '%s'", argv[0]);
 		return usage(stderr, 2);
 	}
-	if (!context.socket_path) {
+	if (!context->socket_path) {
 		r = zi_control_default_path(default_path, sizeof default_path);
 		if (r) {
 			zctl_complain("the default socket path is too long: %s", strerror(-r));
 			return 1;
 		}
-		context.socket_path = default_path;
+		context->socket_path = default_path;
 	}
-	return command->run(&context, count, argv);
+	return command->run(context, count, argv);
+}
+
+/* An answer that was not written is no success. Return: the exit code. */
+static int end_output(int code)
+{
+	int r = zi_console_flush();
+
+	if (!r)
+		return code;
+	if (r < 0)
+		zctl_complain("writing to standard output failed: %s", strerror(-r));
+	return code ? code : 1;
+}
+
+int main(int argc, char **argv)
+{
+	struct zctl_context context = {
+		.is_colour = isatty(STDOUT_FILENO) && !getenv("NO_COLOR"),
+	};
+
+	zi_console_open();
+	return end_output(run(&context, argc, argv));
 }

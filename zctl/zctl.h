@@ -41,6 +41,10 @@ int zctl_doctor(const struct zctl_context *context, int argc, char **argv);
 json_t *zctl_ask(const struct zctl_context *context, const char *command);
 /* A question whose answer takes @work_s more than others. */
 json_t *zctl_ask_long(const struct zctl_context *context, const char *command, unsigned work_s);
+/* Prints the --help of @command on stdout (help.c). */
+void zctl_help(const char *command);
+/* Prints the usage lines of @command on stderr, for wrong words. Return: 2, the exit code. */
+int zctl_usage(const char *command);
 /* Prints @json and a newline; 0. Borrows @json. */
 int zctl_print_json(const json_t *json);
 

@@ -55,9 +55,9 @@ static const struct option table[] = {
 	  "ranks: a number, auto or cpu (1)" },
 	{ "nnodes", 0, KIND_NODES, 0, 0, "1", "1 or 1:1" },
 	{ "max-restarts", 0, KIND_COUNT, AT(restart_max), 1000000, "N",
-	  "start all ranks again up to N times when one fails (0)" },
+	  "restarts of all ranks when one fails (0)" },
 	{ "grace", 0, KIND_SECONDS, AT(grace_s), 0, "SECONDS",
-	  "between asking ranks to end and killing them (30)" },
+	  "from asking ranks to end to killing them (30)" },
 	{ "standalone", 0, KIND_FLAG, AT(is_standalone), 0, NULL, "any free port" },
 	{ "master-addr", 0, KIND_TEXT, AT(master_addr), 0, "ADDRESS", "MASTER_ADDR (127.0.0.1)" },
 	{ "master-port", 0, KIND_PORT, AT(master_port), 65534, "PORT",
@@ -70,23 +70,24 @@ static const struct option table[] = {
 	{ "run-path", 0, KIND_SILENT, 0, 0, NULL, NULL },
 	{ "role", 0, KIND_TEXT, AT(role), 0, "NAME", "ROLE_NAME (default)" },
 	{ "log-dir", 0, KIND_TEXT, AT(log_directory), 0, "DIRECTORY",
-	  "log files: DIRECTORY/ID/attempt_N/RANK/stdout.log, stderr.log" },
+	  "log files below DIRECTORY/ID/attempt_N/RANK" },
 	{ "redirects", 'r', KIND_STDS, AT(redirects), 0, "N|RANK:N,...",
 	  "into log files: 1 stdout, 2 stderr, 3 both (0)" },
 	{ "tee", 't', KIND_STDS, AT(tees), 0, "N|RANK:N,...", "into log files and here (0)" },
 	{ "local-ranks-filter", 0, KIND_FILTER, AT(is_shown), 0, "RANK,...",
 	  "show the output of these alone" },
 	{ "signals-to-handle", 0, KIND_SIGNALS, AT(signals), 0, "NAME,...",
-	  "passed on, then all end (SIGTERM,SIGINT,SIGHUP,SIGQUIT)" },
+	  "passed on, then all end\n"
+	  "                                 (SIGTERM,SIGINT,SIGHUP,SIGQUIT)" },
 	{ "numa-binding", 0, KIND_BINDING, AT(binding), 0, "HOW",
-	  "node, none, auto: node where there are several (auto)" },
+	  "node, none; auto: node if there are several" },
 	{ "stdin", 0, KIND_STDIN, AT(is_without_stdin), 0, "WHO",
-	  "0: rank 0 reads it; none (0, on a terminal none)" },
+	  "0: rank 0 reads it; none (0; a terminal: none)" },
 	{ "job", 0, KIND_TEXT, AT(job), 0, "NAME",
 	  "ZINF_JOB: the job of zinfd the ranks belong to" },
 	{ "socket", 0, KIND_TEXT, AT(socket_path), 0, "PATH", "ZINF_SOCKET: where zinfd listens" },
 	{ "dry-run", 0, KIND_FLAG, AT(is_dry_run), 0, NULL,
-	  "show what each rank would be started with, and where" },
+	  "print what each rank would be started with" },
 	{ "help", 'h', KIND_HELP, AT(is_help), 0, NULL, "" },
 	{ "rdzv-id", 0, KIND_TEXT, AT(run_id), 0, "NAME", "TORCHELASTIC_RUN_ID (made up)" },
 	{ "rdzv-backend", 0, KIND_NOTHING, 0, 0, "NAME", NULL },
@@ -387,8 +388,8 @@ void launch_options_help(FILE *stream)
 {
 	fprintf(stream,
 	        "usage: zctl launch [OPTIONS] PROGRAM [WORDS]\n\n"
-	        "Starts the ranks of one node, as torchrun does: a PROGRAM that ends in .py "
-	        "by python3,\nothers directly. Defaults in parentheses.\n\n");
+	        "Starts the ranks of one node, as torchrun does: a PROGRAM that ends in .py by\n"
+	        "python3, others directly. Defaults in parentheses.\n\n");
 	for (size_t i = 0; i < ZI_COUNT_OF(table); i++) {
 		char left[64];
 
@@ -401,7 +402,9 @@ void launch_options_help(FILE *stream)
 		else
 			fprintf(stream, "  %-30s %s\n", left, table[i].help);
 	}
-	fprintf(stream, "\nTaken for torchrun's sake, and not needed on one node: --rdzv-backend "
-	                "--rdzv-endpoint\n--rdzv-conf --node-rank 0 --monitor-interval "
-	                "--start-method --run-path\n");
+	fprintf(stream,
+	        "\nTaken for torchrun's sake, and not needed on one node: --rdzv-backend\n"
+	        "--rdzv-endpoint --rdzv-conf --node-rank 0 --monitor-interval\n"
+	        "--start-method --run-path\n"
+	        "\nexample: zctl launch --nproc-per-node 4 --job gpt train.py --steps 100\n");
 }

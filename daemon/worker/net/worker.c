@@ -17,6 +17,7 @@
 #include "common/base/assert.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "common/base/console.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "common/base/log.h"
@@ -266,11 +267,34 @@ static int start(struct worker *worker)
 	return 0;
 }
 
+/* Return: the exit code. */
+static int help(void)
+{
+	int r;
+
+	(void)puts(
+		"usage: zinf-net UID\n"
+		"The worker process that exchanges one job's data with its other nodes. zinfd\n"
+		"starts a zinf-net for each job over several nodes, with a socket as descriptor\n"
+		"3 and the job's uid as argument. Users and administrators do not start it.\n"
+		"\n"
+		"  --help  this text\n"
+		"\n"
+		"example: zctl jobs JOB shows the nodes that a zinf-net connects");
+	r = zi_console_flush();
+	if (r < 0)
+		(void)fprintf(stderr, "zinf-net: writing to standard output failed: %s\n",
+		              strerror(-r));
+	return r ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct zi_text text;
 	int r;
 
+	if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
+		return help();
 	if (argc > 2 || fcntl(NET_SOCKET_FD, F_GETFD) < 0) {
 		(void)fprintf(stderr, "zinf-net is started by zinfd, with its socket as "
 		                      "descriptor 3 and the job's uid as argument\n");

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
@@ -150,6 +152,23 @@ static int hear(struct zctl_link *link, uint64_t timeout_ns, json_t **ret_json)
 	return *ret_json ? 0 : err_origin(-EBADMSG);
 }
 
+/* A socket that is not the caller's to use. */
+static void complain_access(const char *path)
+{
+	struct stat status;
+
+	if (stat(path, &status))
+		zctl_complain("uid %u may not use zinfd's socket %s: a folder of its path admits "
+		              "only other users; name your own daemon's socket with --socket or "
+		              "ZINF_SOCKET",
+		              geteuid(), path);
+	else
+		zctl_complain("uid %u may not use zinfd's socket %s of uid %u and gid %u: join its "
+		              "group, or name your own daemon's socket with --socket or "
+		              "ZINF_SOCKET; daemon.socket_mode says who may use it",
+		              geteuid(), path, status.st_uid, status.st_gid);
+}
+
 /* What went wrong, for people. */
 static void complain(const struct zctl_context *context, int r, uint64_t timeout_ns)
 {
@@ -157,6 +176,8 @@ static void complain(const struct zctl_context *context, int r, uint64_t timeout
 		zctl_complain("no zinfd listens at %s; start it (systemctl start zinfd, or "
 		              "zinfd --user), or name its socket with --socket or ZINF_SOCKET",
 		              context->socket_path);
+	else if (r == -EACCES)
+		complain_access(context->socket_path);
 	else if (r == -ETIMEDOUT)
 		zctl_complain("zinfd at %s did not answer within %u s", context->socket_path,
 		              (unsigned)(timeout_ns / ZI_NS_PER_S));

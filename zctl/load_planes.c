@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A directory that export wrote: a manifest, and a file for each plane that it names. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "zctl/get.h"
@@ -35,6 +37,21 @@ static int check_format(const json_t *manifest, const char *path, const char *fo
 	return 0;
 }
 
+/* @path: the directory; @name: its manifest, which was not read. */
+static void complain_manifest(const char *path, const char *name, const json_error_t *error)
+{
+	if (error->line >= 0)
+		zctl_complain("reading %s, line %d: %s; nothing was loaded", name, error->line,
+		              error->text);
+	else if (access(name, F_OK))
+		zctl_complain("%s has no manifest.json: it is no directory that zctl export "
+		              "--format zinf wrote; nothing was loaded",
+		              path);
+	else
+		zctl_complain("reading %s: %s; nothing was loaded", name,
+		              access(name, R_OK) ? strerror(errno) : error->text);
+}
+
 json_t *load_manifest_read(const char *path, const char *format)
 {
 	_cleanup_(zi_freep) char *name = NULL;
@@ -47,8 +64,7 @@ json_t *load_manifest_read(const char *path, const char *format)
 	}
 	manifest = json_load_file(name, JSON_REJECT_DUPLICATES, &error);
 	if (!manifest) {
-		zctl_complain("reading %s, line %d: %s; nothing was loaded", name, error.line,
-		              error.text);
+		complain_manifest(path, name, &error);
 		return NULL;
 	}
 	if (!check_format(manifest, name, format))

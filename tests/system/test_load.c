@@ -490,7 +490,7 @@ Test(load, restore_puts_a_job_back_and_it_goes_the_same_way)
 	RUN(1, "snapshot", "restore", "base/three");
 	system_expect_text(words, "no snapshot 'base/three'");
 	RUN(1, "snapshot", "restore", "nobody/two");
-	system_expect_text(words, "no job 'nobody'");
+	system_expect_text(words, "no snapshot 'nobody/two'");
 	cr_assert_eq(system_destroy_job(&settings), 0);
 	RUN(1, "snapshot", "restore", "base/two");
 	system_expect_text(words, "--as");

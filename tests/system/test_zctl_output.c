@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "tests/system/system.h"
@@ -102,4 +106,42 @@ Test(zctl_output, a_lost_answer_is_no_success, .timeout = 120)
 		cr_expect_str_eq(words, "", "%s", line);
 	}
 	cr_assert_eq(harness_stop(&harness), 0);
+}
+
+/* ---- what zctl says of its surroundings ---- */
+
+Test(zctl_output, a_directory_without_manifest_is_named_as_such, .timeout = 60)
+{
+	cr_expect_eq(sh("d=$(mktemp -d); $zctl load $d gpt 2>&1; c=$?; rmdir $d; exit $c"), 1);
+	system_expect_text(words, " has no manifest.json: it is no directory that zctl export "
+	                          "--format zinf wrote; nothing was loaded\n");
+}
+
+/* Mode 0 keeps out everybody but root. */
+Test(zctl_output, the_socket_of_another_uid_is_said_to_be_one, .timeout = 60)
+{
+	static const char *const as_nobody =
+		"setpriv --reuid 65534 --regid 65534 --clear-groups true 2>/dev/null || exit 77; "
+		"setpriv --reuid 65534 --regid 65534 --clear-groups $zctl status 2>&1";
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	char owner[80];
+	int code;
+
+	(void)snprintf(address.sun_path, sizeof(address.sun_path), "/tmp/zinf-other-%d.sock",
+	               getpid());
+	cr_assert_eq(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+	cr_assert_eq(chmod(address.sun_path, 0), 0);
+	setenv("ZINF_SOCKET", address.sun_path, 1);
+	code = sh(geteuid() ? "$zctl status 2>&1" : as_nobody);
+	(void)unlink(address.sun_path);
+	(void)close(fd);
+	if (code == 77)
+		cr_skip_test("root, and no setpriv to be another uid");
+	if (code == 126 || code == 127)
+		cr_skip_test("uid 65534 may not start zctl where it was built");
+	cr_expect_eq(code, 1, "%d", code);
+	(void)snprintf(owner, sizeof(owner), "of uid %u and gid %u", geteuid(), getegid());
+	cr_expect_not_null(strstr(words, "may not use zinfd's socket"), "%s", words);
+	cr_expect_not_null(strstr(words, owner), "%s", words);
 }

@@ -98,15 +98,15 @@ static int restore_check(struct zero *zero, const struct zero_job *job,
 
 	if (r)
 		return err_trace(r);
+	if (!snapshot || !snapshot_may_use(snapshot->uid, op) ||
+	    snapshot->phase != ZERO_SNAPSHOT_KEPT)
+		return err_origin(
+			zi_text_error(text, -ENOENT, "no snapshot '%s/%s'", op->job, op->name));
 	if (!job || !snapshot_may_use(job->uid, op))
 		return err_origin(zi_text_error(text, -ENOENT,
 		                                "no job '%s' any more: have it made of its "
 		                                "snapshot under that name or another (--as)",
 		                                op->job));
-	if (!snapshot || !snapshot_may_use(snapshot->uid, op) ||
-	    snapshot->phase != ZERO_SNAPSHOT_KEPT)
-		return err_origin(
-			zi_text_error(text, -ENOENT, "no snapshot '%s/%s'", op->job, op->name));
 	if (snapshot->moving)
 		r = zi_text_error(text, err_origin(-EBUSY),
 		                  "snapshot '%s/%s' is being moved off a path: try again", op->job,

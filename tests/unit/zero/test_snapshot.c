@@ -354,7 +354,7 @@ Test(zero_snapshot, what_cannot_be_is_refused_in_words)
 	refused(zero_snapshot_create, "train", "b", -ENOENT, "no job 'train'");
 	refused(zero_snapshot_remove, "train", "a", -ENOENT, "no snapshot 'train/a'");
 	refused(zero_snapshot_hold, "train", "a", -ENOENT, "no snapshot 'train/a'");
-	refused(zero_snapshot_restore, "train", "a", -ENOENT, "no job 'train' any more");
+	refused(zero_snapshot_restore, "train", "a", -ENOENT, "no snapshot 'train/a'");
 	kept.op.is_admin = true;
 	refused(zero_snapshot_remove, "train", "b", -ENOENT, "no snapshot 'train/b'");
 	snapshot("");

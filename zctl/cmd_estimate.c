@@ -3,11 +3,43 @@
  * zctl estimate: what a job would hold in each tier, before it exists (docs/ADMIN.md). It asks no
  * daemon: the figures are those of common/wire/plan.h, which are the daemon's own.
  */
+#include <errno.h>
 #include <stdio.h>
 
+#include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "zctl/estimate/show.h"
 #include "zctl/zctl.h"
+
+/* If no setting of the chosen strategy fits: another strategy, whose ranks hold less.
+ * Return: 0; -ENOSPC none of them fits. */
+static int find_strategy(struct estimate *estimate, const struct zi_plan_model *model,
+                         struct zi_plan_options *found)
+{
+	static const uint32_t strategies[] = { ZI_STRATEGY_ZERO1, ZI_STRATEGY_ZERO2,
+		                               ZI_STRATEGY_ZERO3 };
+	const struct estimate_options *options = estimate->options;
+	struct estimate_fit *fit = &estimate->fit;
+
+	for (size_t i = 0; i < ZI_COUNT_OF(strategies); i++) {
+		struct zi_text text = { "" };
+
+		if (strategies[i] == estimate->wish.training.strategy)
+			continue;
+		*found = estimate->wish;
+		found->training.strategy = strategies[i];
+		found->training.shard_size = 0;
+		if (zi_check_training(&found->training, &found->config, found->world_size,
+		                      found->local_ranks, NULL) ||
+		    zi_plan_fit(model, found, options->fit_cpu_bytes, options->fit_nvme_bytes,
+		                &fit->config, &text))
+			continue;
+		zi_text_set(&fit->text, "with --strategy %s %s", zi_strategy_name(strategies[i]),
+		            text.chars);
+		return 0;
+	}
+	return err_origin(-ENOSPC);
+}
 
 /* 0; 1 no setting fits. */
 static int find_fit(struct estimate *estimate, const struct zi_plan_model *model)
@@ -22,9 +54,12 @@ static int find_fit(struct estimate *estimate, const struct zi_plan_model *model
 		return 0;
 	r = zi_plan_fit(model, &estimate->wish, options->fit_cpu_bytes, options->fit_nvme_bytes,
 	                &fit->config, &fit->text);
+	if (r == -ENOSPC)
+		r = find_strategy(estimate, model, &found);
 	if (r)
 		return 1;
 	found.config = fit->config;
+	fit->strategy = found.training.strategy;
 	/* It was made before: what fits is possible. */
 	fit->is_found = !zi_plan_make(model, &found, &fit->plan, NULL);
 	return !fit->is_found;

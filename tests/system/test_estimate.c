@@ -385,6 +385,10 @@ Test(estimate_command, asks_no_daemon_and_says_what_fits, .timeout = 20)
 	json_decref(json);
 	ESTIMATE(1, "1.3G", "--fit", "1G", "--fit-nvme", "1G");
 	system_expect_text(words, "zctl: no setting fits: with all on NVMe it takes ");
+	/* No setting of ddp fits; a strategy whose ranks hold less does. */
+	ESTIMATE(0, "6.7G", "--ranks", "8", "--fit", "64G");
+	system_expect_text(words, "\nwith --strategy zero");
+	system_expect_text(words, " it fits");
 	ESTIMATE(1, "1.3G", "--fit", "1G", "--json");
 	system_expect_text(words, "\"is_found\": false");
 	ESTIMATE(0, "1G");

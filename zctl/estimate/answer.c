@@ -122,6 +122,7 @@ static json_t *answer_fit(const struct estimate *estimate)
 	word(object, "text", fit->text.chars);
 	if (!fit->is_found)
 		return object;
+	word(object, "strategy", zi_strategy_name(fit->strategy));
 	(void)json_object_set_new(object, "config", answer_config(&fit->config));
 	put_plan(object, &fit->plan);
 	return object;

@@ -15,6 +15,7 @@ struct estimate_fit {
 	bool is_wanted; /* --fit */
 	bool is_found;  /* else @text says what the least would need */
 	struct zi_job_config config;
+	uint32_t strategy;   /* with it: enum zi_strategy */
 	struct zi_plan plan; /* of it */
 	struct zi_text text;
 };

@@ -16,6 +16,9 @@ $(FUZZ_PARTS_A): $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(FUZZ_SRC) tests/fuzz
 # The client's target is its own daemon: it stands where libclient connects.
 $(BUILD)/tests/fuzz/fuzz_client: LDFLAGS += -Wl,--wrap=zi_control_connect
 
+# The house commits in the loop's thread.
+$(BUILD)/tests/fuzz/fuzz_rings $(BUILD)/tests/fuzz/fuzz_socket: LDFLAGS += -Wl,--wrap=catalog_submit
+
 # What zctl reads is zctl's.
 $(BUILD)/tests/fuzz/fuzz_model: $(ZCTL_PARTS_A)
 

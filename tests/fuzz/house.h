@@ -4,6 +4,9 @@
  * store and the catalog, on one loop that the fuzz target turns. Store, engine and catalog stay for
  * all inputs, everything else is made for each, and all jobs are deleted after it: an input finds
  * what the first one found.
+ *
+ * The catalog has no thread here: the loop's thread commits, some turns after the request. A run
+ * waits for no thread but the engine's, whose timing is the only one that two runs do not share.
  */
 #pragma once
 

@@ -27,7 +27,7 @@ static void draw_step(struct draw *random, struct kind *kind)
 	kind->update_early |= toss(random, 3);
 	kind->is_eager = toss(random, 3);
 	kind->accumulate = 1 + toss(random, 3);
-	kind->schedule = toss(random, 2) ? ZINF_REDUCE_PER_MICRO_BATCH : ZINF_REDUCE_PER_STEP;
+	kind->grad_reduction = toss(random, 2) ? ZINF_REDUCE_PER_MICRO_BATCH : ZINF_REDUCE_PER_STEP;
 	if (kind->update_early)
 		return;
 	kind->max_norm = toss(random, 2) ? 1 : 0;
@@ -80,7 +80,7 @@ static void describe(struct kind *kind)
 		word(kind->param_budget_bytes, " of one unit"), interval,
 		word(kind->resident_bytes, ", partly resident"),
 		word(kind->update_early, ", update_early"), word(kind->max_norm > 0, ", clipped"),
-		word(kind->schedule == ZINF_REDUCE_PER_MICRO_BATCH, ", sharded"),
+		word(kind->grad_reduction == ZINF_REDUCE_PER_MICRO_BATCH, ", per micro-batch"),
 		word(kind->accumulate > 1, ", 2 micro-batches"), word(kind->is_eager, ", eager"),
 		word(kind->infinite_step, ", a step that is skipped"));
 	if (kind->has_snapshots)

@@ -28,7 +28,7 @@ struct kind {
 	enum zinf_dtype dtype;
 	enum zinf_offload offload, offload_param;
 	enum zinf_durability durability;
-	enum zinf_grad_reduction schedule;
+	enum zinf_grad_reduction grad_reduction;
 	bool is_ring; /* the engine is io_uring where the kernel has it, else threads */
 	uint32_t path_count;
 	uint64_t resident_bytes, param_budget_bytes;

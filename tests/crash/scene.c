@@ -97,7 +97,7 @@ static struct trainer_settings settings_of(struct scene *scene)
 	settings.options.offload_optimizer = kind->offload;
 	settings.options.offload_param = kind->offload_param;
 	settings.options.durability = kind->durability;
-	settings.options.schedule = kind->schedule;
+	settings.options.grad_reduction = kind->grad_reduction;
 	settings.options.resident_bytes = kind->resident_bytes;
 	settings.options.param_budget_bytes = kind->param_budget_bytes;
 	settings.options.commit_interval = kind->commit_interval;

@@ -102,7 +102,7 @@ static struct trainer_settings settings_of(struct crew *crew)
 	settings.options.param_dtype = settings.options.grad_dtype = kind->dtype;
 	settings.options.offload_optimizer = kind->offload;
 	settings.options.offload_param = kind->offload_param;
-	settings.options.schedule = kind->schedule;
+	settings.options.grad_reduction = kind->grad_reduction;
 	settings.options.commit_interval = kind->commit_interval;
 	if (kind->offload == ZINF_OFFLOAD_NVME)
 		settings.options.staging_bytes = 12 << 20;

@@ -24,7 +24,7 @@ struct crew_kind {
 	enum zinf_strategy strategy;
 	enum zinf_dtype dtype;
 	enum zinf_offload offload, offload_param;
-	enum zinf_grad_reduction schedule;
+	enum zinf_grad_reduction grad_reduction;
 	uint32_t commit_interval, accumulate, infinite_step;
 	double max_norm, unscale;
 	bool is_eager;

@@ -28,19 +28,19 @@ static void describe(struct crew_kind *kind)
 	for (uint32_t i = 0; i < kind->node_count; i++)
 		(void)snprintf(ranks + strlen(ranks), sizeof(ranks) - strlen(ranks), "%s%u",
 		               i ? "+" : "", kind->counts[i]);
-	(void)snprintf(kind->words, sizeof(kind->words),
-	               "%s, %s, ranks %s, state %s, parameters %s, commit_interval %u%s%s%s%s%s%s",
-	               strategies[kind->strategy], dtypes[kind->dtype], ranks,
-	               kind->offload == ZINF_OFFLOAD_NVME  ? "nvme"
-	               : kind->offload == ZINF_OFFLOAD_CPU ? "cpu"
-	                                                   : "none",
-	               kind->offload_param == ZINF_OFFLOAD_NVME ? "nvme" : "none",
-	               kind->commit_interval,
-	               word(kind->schedule == ZINF_REDUCE_PER_MICRO_BATCH, ", sharded"),
-	               word(kind->accumulate > 1, ", 2 micro-batches"),
-	               word(kind->max_norm > 0, ", clipped"), word(kind->unscale != 1, ", scaled"),
-	               word(kind->infinite_step, ", a step that is skipped"),
-	               word(kind->is_eager, ", eager"));
+	(void)snprintf(
+		kind->words, sizeof(kind->words),
+		"%s, %s, ranks %s, state %s, parameters %s, commit_interval %u%s%s%s%s%s%s",
+		strategies[kind->strategy], dtypes[kind->dtype], ranks,
+		kind->offload == ZINF_OFFLOAD_NVME  ? "nvme"
+		: kind->offload == ZINF_OFFLOAD_CPU ? "cpu"
+						    : "none",
+		kind->offload_param == ZINF_OFFLOAD_NVME ? "nvme" : "none", kind->commit_interval,
+		word(kind->grad_reduction == ZINF_REDUCE_PER_MICRO_BATCH, ", per micro-batch"),
+		word(kind->accumulate > 1, ", 2 micro-batches"),
+		word(kind->max_norm > 0, ", clipped"), word(kind->unscale != 1, ", scaled"),
+		word(kind->infinite_step, ", a step that is skipped"),
+		word(kind->is_eager, ", eager"));
 }
 
 struct crew_kind crew_kind_draw(uint64_t seed, uint32_t index)
@@ -67,7 +67,7 @@ struct crew_kind crew_kind_draw(uint64_t seed, uint32_t index)
 	if (kind.offload == ZINF_OFFLOAD_NVME && draw(&random, 2))
 		kind.offload_param = ZINF_OFFLOAD_NVME;
 	kind.commit_interval = kind.offload == ZINF_OFFLOAD_NVME && draw(&random, 2) ? 3 : 1;
-	kind.schedule = draw(&random, 3) ? ZINF_REDUCE_PER_STEP : ZINF_REDUCE_PER_MICRO_BATCH;
+	kind.grad_reduction = draw(&random, 3) ? ZINF_REDUCE_PER_STEP : ZINF_REDUCE_PER_MICRO_BATCH;
 	kind.accumulate = 1 + (draw(&random, 3) == 0);
 	kind.max_norm = draw(&random, 2) ? 1 : 0;
 	kind.unscale = draw(&random, 3) ? 1 : 0.25;

@@ -68,7 +68,7 @@ Test(refused, foreign_file)
 	FILE *file;
 
 	test_write_file(test_path("thesis"), "my thesis", 9);
-	refuse(test_path("thesis"), STORE_BYTES, -EEXIST, "left alone");
+	refuse(test_path("thesis"), STORE_BYTES, -EEXIST, "not touched");
 	file = fopen(test_path("thesis"), "re");
 	cr_assert_eq(fread(kept, 1, 10, file), 9);
 	cr_assert_str_eq(kept, "my thesis");

@@ -428,8 +428,9 @@ Test(net, nodes_that_count_differently_are_told)
 	test.node_count = 2;
 	net_test_run(&test);
 	cr_expect_eq(test.nodes[0].request.error, -EPROTO);
-	cr_expect(strstr(test.nodes[0].request.text.chars, "another number of nodes than 2"), "%s",
-	          test.nodes[0].request.text.chars);
+	cr_expect(strstr(test.nodes[0].request.text.chars,
+	                 "another number of nodes for the job than 2"),
+	          "%s", test.nodes[0].request.text.chars);
 	/* It would wait for a third one, and hears that the first is out. */
 	cr_expect_eq(test.nodes[1].request.error, -EPROTO);
 	cr_expect_str_eq(test.nodes[1].request.text.chars, test.nodes[0].request.text.chars);

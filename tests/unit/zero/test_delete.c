@@ -117,7 +117,7 @@ Test(zero_delete, is_refused_by_name_while_it_is_used)
 					  .incarnation = "run.1", .world = 1, .config = config }),
 	             0);
 	actor_leave(&actors[1], true);
-	delete_job(-EBUSY, "of a former start of job 'train' have not ended yet");
+	delete_job(-EBUSY, "of an older start of job 'train' have not ended yet");
 	actor_leave(&actors[0], true);
 	node_settle(&node);
 	kept.op.uid = 4711;

@@ -284,7 +284,7 @@ Test(zero_unused, a_rank_names_nothing_of_a_unit_of_others)
 	model_begin(&node, actors, 2,
 	            &(struct attach_options){ .config = config,
 	                                      .training = { .flags = ZI_TRAINING_FIND_UNUSED } });
-	refused(&actors[0], -EPERM, "rank 0 has no gradient of it",
+	refused(&actors[0], -EPERM, "rank 0 has no gradient there",
 	        name_slot(&actors[0], 1, 0, first));
 	cr_assert_eq(name_slot(&actors[1], 1, 0, first), 0);
 	end_job(2);

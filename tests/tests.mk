@@ -27,7 +27,8 @@ UNIT_FOLDERS := $(patsubst %/,%,$(sort $(dir $(TEST_UNIT))))
 UNIT_FILE_BIN := $(call test_bin,$(TEST_UNIT))
 SYSTEM_FILE_BIN := $(call test_bin,$(TEST_SYSTEM))
 # These double functions that the others of their folder take as they are.
-UNIT_ALONE := $(patsubst %,$(BUILD)/tests/unit/worker/test_%,mail mail_foe blame gloo links talk talk_foe talk_link)
+UNIT_ALONE := $(patsubst %,$(BUILD)/tests/unit/worker/test_%,mail mail_foe blame gloo links talk talk_foe talk_link) \
+	$(patsubst %,$(BUILD)/tests/unit/%,zero/test_flush nvme/test_faulty_rules tier/test_flush daemon/test_wear)
 # Nodes without networks: the workers of all of them are doubles.
 UNIT_NODES_RUN := $(BUILD)/tests/unit/zero/run_nodes
 UNIT_NODES := $(filter $(patsubst %,$(BUILD)/tests/unit/zero/test_%,across% shards%),$(UNIT_FILE_BIN))

@@ -137,7 +137,7 @@ static int attach_as_other(void *arg)
 		return 1;
 	if (zinf_attach(arg, &zinf) != -EACCES)
 		return 2;
-	return strstr(zinf_attach_error(), "uid 0") ? 0 : 3;
+	return strstr(zinf_attach_error(), "taken by another user") ? 0 : 3;
 }
 
 static int attach_without_the_right(void *arg)

@@ -233,7 +233,7 @@ static int wrong_messages(struct coll_rank *rank)
 	r = zinf_coll_recv(zinf, data, 1, ZINF_I64, rank->rank, NULL);
 	coll_check(rank, r == -EINVAL); /* from oneself, who sends nothing */
 	coll_must(rank, -EINVAL, zinf_coll_batch(zinf, NULL, 1, NULL));
-	coll_text(rank, "a batch of 1 messages: ops is NULL");
+	coll_text(rank, "zinf_coll_batch: ops is NULL");
 	coll_must(rank, -EINVAL, zinf_coll_batch(zinf, &op, 0, NULL));
 	coll_text(rank, "a batch of 0 messages: 1 to 1024 are allowed");
 	coll_must(rank, -EINVAL, zinf_coll_batch(zinf, &op, 1, NULL));

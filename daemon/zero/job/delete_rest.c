@@ -118,7 +118,7 @@ void zero_job_delete(struct zero *zero, struct zero_snapshot_op *op)
 		zero_drain(zero);
 		return;
 	}
-	op->step = job->committed_step;
+	op->step = job->is_lost ? job->lost_step : job->committed_step;
 	if (job->is_lost)
 		lost_take_back(job);
 	op->held_bytes = job->nvme_charge.bytes + job->account->account.used_bytes[TIER_CPU];

@@ -171,6 +171,10 @@ Test(across_resume, memory_that_one_node_has_lost_is_named)
 	cr_assert_eq(kept_call(&net.nodes[0], &kept, zero_job_delete, "train", ""), 0, "%s",
 	             kept.op.text.chars);
 	cr_assert_eq(kept.op.step, 2);
+	/* Node 1 remembers the step that its daemon lost, once. */
+	cr_assert_eq(kept_call(&net.nodes[1], &kept, zero_job_delete, "train", ""), 0, "%s",
+	             kept.op.text.chars);
+	cr_assert_eq(kept.op.step, 2);
 	cr_assert_eq(kept_call(&net.nodes[1], &kept, zero_job_delete, "train", ""), -ENOENT);
 	cr_assert_eq(train_come(), 0, "%s", ranks.actors[0].text.chars);
 	cr_assert_eq(train_committed(), -1);

@@ -192,8 +192,8 @@ check-drawn: all build-tests ## more of what is drawn than `make check` has [SEE
 
 # The list is tests/slow; of tests that draw (tests/harness/draw.h) all draws.
 check-slow: all build-tests ## the tests that `make check` leaves out: those of tests/slow, and all draws
-	@SLOW=only ZINF_BUILD=$(BUILD) tools/run_tests $(UNIT_BIN) $(SYSTEM_BIN) $(NODES_BIN)
-	@ZINF_TEST_DRAWS=all ZINF_BUILD=$(BUILD) tools/run_tests $(UNIT_NODES_RUN)
+	@SLOW=only ZINF_BUILD=$(BUILD) tools/run_tests $(filter-out $(UNIT_NODES_RUN),$(UNIT_BIN)) $(SYSTEM_BIN) $(NODES_BIN)
+	@SLOW=1 ZINF_TEST_DRAWS=all ZINF_BUILD=$(BUILD) tools/run_tests $(UNIT_NODES_RUN)
 
 check-tests: all build-tests ## run the unit and system tests of $(VARIANT)
 	@ZINF_BUILD=$(BUILD) tools/run_tests $(UNIT_BIN) $(SYSTEM_BIN)

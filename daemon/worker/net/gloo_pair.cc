@@ -66,6 +66,8 @@ class Errand : public gloo::transport::tcp::Handler
 	~Errand() override
 	{
 		device_.unregisterDescriptor(bell_, this);
+		/* It has let go of the lock, too: ThreadSanitizer does not see how Gloo waits. */
+		std::lock_guard<std::mutex> guard(lock_);
 		::close(bell_);
 	}
 

@@ -273,7 +273,6 @@ static enum sess_lane ask_lane(enum sess_question question)
 	case SESS_ASK_LOAD_OPEN:
 	case SESS_ASK_LOAD_DESCRIBE:
 		return SESS_LANE_OPEN;
-	case SESS_ASK_SNAPSHOT_CREATE:
 	case SESS_ASK_SNAPSHOT_REMOVE:
 	case SESS_ASK_SNAPSHOT_RESTORE:
 	case SESS_ASK_DELETE:
@@ -286,6 +285,7 @@ static enum sess_lane ask_lane(enum sess_question question)
 	case SESS_ASK_BENCH:
 	case SESS_ASK_DRAIN:
 	case SESS_ASK_UNDRAIN:
+	case SESS_ASK_SNAPSHOT_CREATE: /* may wait for a trainer that was stopped */
 	default:
 		return SESS_LANE_NONE;
 	}

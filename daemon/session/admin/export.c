@@ -69,9 +69,14 @@ static void discarded(struct dev_task *task)
 	export_free(container_of(task, struct sess_export, task));
 }
 
-/* Nothing is being read: what is held is let go, and the worker gives back the windows. */
+/* Nothing is being read: what is held is let go, and the worker gives back the windows. A daemon
+ * that stops leaves the pages to zctl, which may still copy from them. */
 static void export_end(struct sess_export *export)
 {
+	if (export->shard->ring_tier->is_stopping) {
+		export_free(export);
+		return;
+	}
 	zero_snapshot_release(zi_steal(export->held));
 	export->task =
 		(struct dev_task){ .run = discard, .done = discarded, .loop = export->shard->loop };

@@ -173,6 +173,7 @@ static void group_over(struct zero_job *job, bool is_clean, uint64_t timeout_ns)
 	group->error = 0;
 	group->is_left = false;
 	group->world_size = group->local_size = 0;
+	job->step.failed_mask = 0;
 	gather_forget(job);
 }
 

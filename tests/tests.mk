@@ -252,7 +252,7 @@ ASAN_ENV := ASAN_OPTIONS=abort_on_error=1:detect_leaks=1 UBSAN_OPTIONS=print_sta
 check-asan: ## unit and system tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=asan all build-tests
 	@$(MAKE) --no-print-directory -s VARIANT=asan check-fuzz
-	@SLOW=1 $(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-tests
+	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-tests
 	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-power POWER_STATES=60 POWER_DAMAGES=60
 	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-coll ROUNDS=40
 	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-deaths DEATHS=10

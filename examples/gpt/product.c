@@ -224,7 +224,9 @@ static struct gpt_factor widened(const struct gpt_factor *factor, uint64_t line_
 static void multiply(uint64_t rows, uint64_t columns, uint64_t depth, const struct gpt_factor *left,
                      const struct gpt_factor *right, const struct gpt_target *target)
 {
-	bool is_left_plain = left->depth_stride == 1, is_right_plain = right->line_stride == 1;
+	/* One element a line has strides of 1 both ways: BLAS takes only the wide enough one. */
+	bool is_left_plain = left->depth_stride == 1 && left->line_stride >= depth;
+	bool is_right_plain = right->line_stride == 1 && right->depth_stride >= columns;
 	uint64_t left_stride = is_left_plain ? left->line_stride : left->depth_stride;
 	uint64_t right_stride = is_right_plain ? right->depth_stride : right->line_stride;
 	float *data = target->data;

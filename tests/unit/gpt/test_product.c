@@ -17,6 +17,7 @@
 static const struct gpt_product_bounds shapes[] = {
 	{ 1, 1, 1, 1, 1 },     { 5, 7, 3, 1, 1 },       { 16, 48, 32, 1, 1 },
 	{ 67, 201, 45, 1, 1 }, { 130, 387, 129, 1, 1 }, { 33, 49, 64, 1, 1 },
+	{ 9, 5, 1, 1, 1 },     { 1, 7, 5, 1, 1 },       { 7, 1, 5, 1, 1 },
 };
 
 enum { SIDE = 400 }; /* at least the largest of the above */

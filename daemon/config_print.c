@@ -56,17 +56,22 @@ void config_print_doc(FILE *stream)
 	char allowed[ALLOWED_BYTES];
 
 	fputs("# zinfd's configuration\n\n"
-	      "For administrators: every key of zinfd's configuration file. This page is printed\n"
-	      "by `zinfd --print-config-doc` from the table that also checks the file; a test\n"
-	      "compares. The file is `" CONFIG_SYSTEM_PATH "`, or what `--config` names;\n"
-	      "`--set SECTION.KEY=VALUE` on the command line overrides it, and\n"
-	      "`zinfd --check-config` looks without starting. Without a file,\n"
-	      "`zinfd --user [--dir DIR] [--size BYTES]` makes a configuration for a plain user:\n"
-	      "socket, catalog and (with a size, or where one was made) a store in DIR, or\n"
-	      "where XDG says.\n\n"
-	      "An INI file: `[section]`, `key = value`, comments after `;` or `#`. Byte counts\n"
-	      "are `4096`, `64K`, `1.5G`. A key that is unknown, given twice, or out of range is\n"
-	      "refused with its line, what is allowed and the nearest name.\n",
+	      "For administrators: every key of zinfd's configuration file.\n\n"
+	      "| to | use |\n"
+	      "| --- | --- |\n"
+	      "| configure the system's daemon | the file `" CONFIG_SYSTEM_PATH "`, or "
+	      "`--config FILE` |\n"
+	      "| override a key of the file | `zinfd --set SECTION.KEY=VALUE` |\n"
+	      "| check a file without starting | `zinfd --check-config` |\n"
+	      "| run without a file, as a plain user | `zinfd --user [--dir DIR] [--size BYTES]`: "
+	      "socket and catalog in DIR or where XDG says, and a store there with a size, or if "
+	      "one was made before |\n\n"
+	      "The file is an INI file: `[section]`, `key = value`, comments after `;` or `#`.\n"
+	      "Byte counts are written `4096`, `64K`, `1.5G`. A key that is unknown, given twice,\n"
+	      "or out of range is refused, with its line, the allowed values and the nearest\n"
+	      "name.\n\n"
+	      "`zinfd --print-config-doc` prints this page, from the table that also checks the\n"
+	      "file; a test compares the two.\n",
 	      stream);
 	for (uint32_t i = 0; i < config_section_count; i++) {
 		const struct config_section *section = &config_sections[i];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file deepspeed.h
- * DeepSpeed's configuration as it is: every key does what it does there, or is noted with the
- * reason why it does not, or is refused. Unknown ones are refused with the nearest known name. Not
- * part of zinf.h: include it where it is used. Needs no daemon; any thread. docs/DEEPSPEED.md has
- * all keys.
+ * Reads DeepSpeed's JSON configuration. A key has the same effect as in DeepSpeed, or it is noted
+ * with a reason, or refused. An unknown key is refused with the nearest known name. Not part of
+ * zinf.h: include it where it is used. Needs no daemon; any thread. docs/DEEPSPEED.md lists all
+ * keys.
  */
 #ifndef ZINF_DEEPSPEED_H
 #define ZINF_DEEPSPEED_H
@@ -21,17 +21,17 @@
 extern "C" {
 #endif
 
-/** What the file leaves to the trainer: the ranks, and what "auto" stands for. Begin with
- * ZINF_DEEPSPEED_FACTS_INIT: 0 and NaN are "not known"; "auto" of such a value is refused by
- * name. */
+/** Values that the trainer gives: the ranks, and the values of "auto". Begin with
+ * ZINF_DEEPSPEED_FACTS_INIT: 0 and NaN mean "not known". "auto" for a value that is not known is
+ * refused by name. */
 struct zinf_deepspeed_facts {
 	uint32_t bytes;
-	uint32_t world_size; /**< of the data-parallel group; at least 1 */
+	uint32_t world_size; /**< ranks of the data-parallel group; at least 1 */
 	uint32_t micro_batch, accumulation_count;
 	uint64_t warmup_count, total_count;
 	double lr, beta1, beta2, eps, weight_decay, max_norm;
-	enum zinf_dtype dtype;    /**< what fp16.enabled, bf16.enabled "auto" follow; 0 not known */
-	uint64_t hidden_elements; /**< hidden size; of the three stage3 sizes that may be "auto" */
+	enum zinf_dtype dtype;    /**< for fp16.enabled, bf16.enabled "auto"; 0: not known */
+	uint64_t hidden_elements; /**< hidden size, for the three stage3 sizes with "auto" */
 };
 
 #define ZINF_DEEPSPEED_FACTS_INIT                                                                  \
@@ -42,24 +42,24 @@ struct zinf_deepspeed_facts {
 		.weight_decay = (double)__builtin_nanf(""), .max_norm = (double)__builtin_nanf("") \
 	}
 
-/** What a file means. Strings are the owner's, until zinf_deepspeed_free(). */
+/** The contents of a file. struct zinf_deepspeed owns the strings until zinf_deepspeed_free(). */
 struct zinf_deepspeed_config {
 	uint32_t bytes; /**< sizeof(struct zinf_deepspeed_config), set by the caller */
-	uint32_t train_batch, micro_batch, accumulation_count; /**< all three known */
+	uint32_t train_batch, micro_batch, accumulation_count; /**< all three are set */
 	enum zinf_dtype param_dtype;                           /**< F16, BF16, else F32 */
-	enum zinf_dtype grad_dtype;   /**< data_types.grad_accum_dtype, else as there: F32 for
-				       *   bf16 without ZeRO, else param_dtype */
+	enum zinf_dtype grad_dtype;   /**< data_types.grad_accum_dtype; without it F32 for bf16
+				       *   without ZeRO, else param_dtype, as in DeepSpeed */
 	enum zinf_dtype reduce_dtype; /**< communication_data_type; 0: grad_dtype */
 	uint32_t zero_stage;          /**< 0 to 3 */
 	uint32_t shard_ranks;         /**< stage 3's mics_shard_size: shard_size; 0: all */
 	enum zinf_offload offload_optimizer, offload_param;
-	const char *optimizer_path, *param_path; /**< nvme_path; NULL. The store is zinfd's */
-	uint64_t param_budget_bytes;  /**< offload_param.max_in_cpu; 0: zinf's own choice */
-	uint64_t bucket_bytes;        /**< reduce_bucket_size; 0: zinf's own choice */
-	uint64_t persistent_elements; /**< stage3_param_persistence_threshold; 0: the same */
+	const char *optimizer_path, *param_path; /**< nvme_path or NULL; zinfd has the store */
+	uint64_t param_budget_bytes;             /**< offload_param.max_in_cpu; 0: zinf chooses */
+	uint64_t bucket_bytes;                   /**< reduce_bucket_size; 0: zinf chooses */
+	uint64_t persistent_elements; /**< stage3_param_persistence_threshold; 0: zinf chooses */
 	bool ignores_unused;          /**< ignore_unused_parameters */
-	bool has_optimizer;           /**< else the trainer's own; of `step`, clipping holds */
-	bool has_lr;                  /**< there is a scheduler */
+	bool has_optimizer;           /**< false: the trainer's; of `step` only clipping is set */
+	bool has_lr;                  /**< the file has a scheduler */
 	bool has_no_bias_correction;  /**< as step.no_bias_correction */
 	bool is_checkpointing, checkpoints_to_cpu; /**< activations */
 	bool shows_times;                          /**< wall_clock_breakdown */
@@ -72,7 +72,7 @@ struct zinf_deepspeed_config {
 	struct zinf_scaler_options scaler; /**< kind NONE without f16 */
 };
 
-/** A key that was read and does nothing, or not quite what it does there. */
+/** A key that has no effect, or another effect than in DeepSpeed. */
 struct zinf_deepspeed_note {
 	const char *key;   /**< "zero_optimization.overlap_comm" */
 	const char *value; /**< as JSON */
@@ -81,24 +81,25 @@ struct zinf_deepspeed_note {
 
 struct zinf_deepspeed;
 
-/** @json: (@json_bytes,) UTF-8, at most 16 MiB. @text: (@text_bytes,) why not, with key, value,
- * line or nearest name; may be NULL. @ret_deepspeed: the caller's, zinf_deepspeed_free() it.
- * Return: 0; -EINVAL; -EOPNOTSUPP a value that asks for other results than zinf gives; -EFBIG;
- * -ENOMEM. */
+/** Reads JSON. @json: (@json_bytes,) UTF-8, at most 16 MiB. @text: (@text_bytes,) gets the error,
+ * with key, value, line or nearest name; may be NULL. @ret_deepspeed: owned by the caller, who
+ * calls zinf_deepspeed_free(). Return: 0; -EINVAL a key or value is wrong; -EOPNOTSUPP a value asks
+ * for results that zinf does not give; -EFBIG above 16 MiB; -ENOMEM. */
 ZINF_API int zinf_deepspeed_read(const char *json, size_t json_bytes,
                                  const struct zinf_deepspeed_facts *facts, char *text,
                                  size_t text_bytes, struct zinf_deepspeed **ret_deepspeed);
-/** The same of a file; also -ENOENT, -EACCES, -EISDIR, -EFBIG. */
+/** Reads a file, as zinf_deepspeed_read(); also -ENOENT, -EACCES, -EISDIR. */
 ZINF_API int zinf_deepspeed_open(const char *path, const struct zinf_deepspeed_facts *facts,
                                  char *text, size_t text_bytes,
                                  struct zinf_deepspeed **ret_deepspeed);
-/** @ret_config: set its `bytes` before; later fields are left alone. Strings stay @deepspeed's. */
+/** Returns the contents. @ret_config: set its `bytes` before; fields beyond it stay unchanged.
+ * @deepspeed owns the strings. */
 ZINF_API void zinf_deepspeed_get(const struct zinf_deepspeed *deepspeed,
                                  struct zinf_deepspeed_config *ret_config);
-/** The @index-th note, counting from 0, in the file's order. False: there are no more. */
+/** Returns the @index-th note, from 0, in the order of the file. False: there are no more. */
 ZINF_API bool zinf_deepspeed_get_note(const struct zinf_deepspeed *deepspeed, uint32_t index,
                                       struct zinf_deepspeed_note *ret_note);
-/** NULL is fine. */
+/** Frees @deepspeed, which may be NULL. */
 ZINF_API void zinf_deepspeed_free(struct zinf_deepspeed *deepspeed);
 
 #ifdef __cplusplus

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file lr.h
- * Learning rates: the schedules of DeepSpeed and of Hugging Face, value for value, as functions of
- * how many updates were made. Part of zinf.h, which includes it. No daemon, no state but the
- * plateau's, any thread.
+ * Learning rates: the schedules of DeepSpeed and of Hugging Face, with the same values. Part of
+ * zinf.h, which includes it. Pure functions of the number of updates, except the plateau, which has
+ * a state; no daemon; any thread.
  *
- * @updates: steps that changed the parameters so far: 0 for the first step. A step that was skipped
- * (skip_nonfinite) does not count, as in the originals. So a resumed run needs no more than this
- * number to go on in the same curve.
+ * @updates: steps that changed the parameters so far, 0 for the first step. Skipped steps
+ * (skip_nonfinite) do not count, as in the originals. A resumed run needs only this number to
+ * continue its curve.
  */
 #ifndef ZINF_LR_H
 #define ZINF_LR_H
@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-/** Which curve. The values are part of the ABI. */
+/** Schedules. The values are part of the ABI. */
 enum zinf_lr_kind {
 	ZINF_LR_CONSTANT = 1,             /**< constant */
 	ZINF_LR_CONSTANT_WARMUP = 2,      /**< constant_with_warmup */
@@ -41,30 +41,30 @@ enum zinf_lr_kind {
 	ZINF_LR_WARMUP_COSINE = 15        /**< WarmupCosineLR */
 };
 
-/** How a part of a curve goes. */
+/** Shapes of a part of a schedule. */
 enum zinf_lr_shape {
 	ZINF_LR_SHAPE_LINEAR = 1,
 	ZINF_LR_SHAPE_COSINE = 2,
 	ZINF_LR_SHAPE_SQRT = 3, /**< "1-sqrt" */
-	ZINF_LR_SHAPE_LOG = 4   /**< the warm-up of WARMUP, WARMUP_DECAY, WARMUP_COSINE alone */
+	ZINF_LR_SHAPE_LOG = 4   /**< only the warm-up of WARMUP, WARMUP_DECAY, WARMUP_COSINE */
 };
 
-/** A schedule. Begin with zinf_lr_defaults(), then set what differs; a field is looked at by the
- * kinds that are named beside it. Counts are of updates, below 2^53. */
+/** A schedule. Begin with zinf_lr_defaults(), then set what differs. The comment of a field names
+ * the kinds that use it, with their defaults. Counts are numbers of updates, below 2^53. */
 struct zinf_lr_options {
 	uint32_t bytes; /**< sizeof(struct zinf_lr_options) */
 	enum zinf_lr_kind kind;
-	double lr; /**< the optimizer's; each group of parameters has its own. All but RANGE_TEST,
-		    *   ONE_CYCLE, WARMUP_DECAY */
+	double lr; /**< the optimizer's; each parameter group has its own. All kinds except
+		    *   RANGE_TEST, ONE_CYCLE, WARMUP_DECAY */
 	uint64_t warmup_count; /**< CONSTANT_WARMUP to WARMUP_STABLE_DECAY: 0;
 				*   WARMUP, WARMUP_DECAY, WARMUP_COSINE: 1000, at least 1 */
-	uint64_t total_count;  /**< LINEAR, COSINE and its four kin, POLYNOMIAL, WARMUP_DECAY,
-			       *   WARMUP_COSINE: how many updates the run makes; no default */
+	uint64_t total_count;  /**< LINEAR, all kinds with COSINE, POLYNOMIAL, WARMUP_DECAY:
+			       *   updates of the run; no default */
 	double cycle_count;    /**< COSINE, COSINE_MIN, COSINE_WARMUP_MIN, WARMUP_STABLE_DECAY: 0.5;
 				*   COSINE_RESTARTS: 1 */
 	double lr_end;         /**< POLYNOMIAL: 1e-7; below lr */
 	double power;          /**< POLYNOMIAL: 1 */
-	uint64_t timescale;    /**< INVERSE_SQRT: 0 is warmup_count, or 10000 without one */
+	uint64_t timescale;    /**< INVERSE_SQRT: 0: warmup_count, or 10000 without one */
 	double min_ratio;      /**< lowest value / lr. COSINE_MIN and the next two: 0;
 				*   WARMUP_COSINE: 1e-4 (cos_min_ratio) */
 	double warmup_ratio;   /**< first value / lr. WARMUP_COSINE: 0 (warmup_min_ratio);
@@ -91,31 +91,32 @@ struct zinf_lr_options {
 	double max_momentum;        /**< ONE_CYCLE: 0.9 */
 };
 
-/** What a step takes. */
+/** Values for one step. */
 struct zinf_lr_value {
 	double lr;
-	bool has_betas; /**< ONE_CYCLE with cycles_momentum: these instead of the step's own */
+	bool has_betas; /**< ONE_CYCLE with cycles_momentum: beta1 and beta2 replace the step's */
 	double beta1;
 	double beta2; /**< 0.99, as the original sets with every momentum */
 };
 
-/** The originals' defaults of @kind; lr stays 0. -EINVAL: no such kind. */
+/** Sets the defaults of @kind in its original; lr stays 0. -EINVAL: no such kind. */
 ZINF_API int zinf_lr_defaults(enum zinf_lr_kind kind, struct zinf_lr_options *ret_options);
 
-/** Whether @options make a curve. @text: (@text_bytes,) gets a sentence with field, value and what
- * is allowed; may be NULL. Return: 0; -EINVAL. */
+/** Checks @options. @text: (@text_bytes,) gets a sentence with field, value and what is allowed;
+ * may be NULL. Return: 0; -EINVAL. */
 ZINF_API int zinf_lr_check(const struct zinf_lr_options *options, char *text, size_t text_bytes);
 
-/** The value of one step. Return: 0; -EINVAL, see zinf_lr_check(), or @updates of 2^53 and more. */
+/** Computes the values for one step. Return: 0; -EINVAL options are wrong, see zinf_lr_check(), or
+ * @updates is 2^53 or more. */
 ZINF_API int zinf_lr_at(const struct zinf_lr_options *options, uint64_t updates,
                         struct zinf_lr_value *ret_value);
 
-/** The original's name ("cosine_with_restarts", "WarmupLR"); NULL: no such kind. */
+/** Name in the original ("cosine_with_restarts", "WarmupLR"); NULL: no such kind. */
 ZINF_API const char *zinf_lr_name(enum zinf_lr_kind kind);
-/** -ENOENT: no such name; case counts. */
+/** Finds a kind by its name in the original; case counts. Return: 0; -ENOENT no such name. */
 ZINF_API int zinf_lr_find(const char *name, enum zinf_lr_kind *ret_kind);
 
-/** reduce_lr_on_plateau (torch.optim.lr_scheduler.ReduceLROnPlateau). */
+/** Options of reduce_lr_on_plateau (torch.optim.lr_scheduler.ReduceLROnPlateau), with defaults. */
 struct zinf_plateau_options {
 	uint32_t bytes;
 	uint32_t patience; /**< 10 */
@@ -134,18 +135,20 @@ struct zinf_plateau_options {
 		.threshold = 1e-4, .eps = 1e-8,                                              \
 	}
 
-/** Its state: keep it in the blob of zinf_step(). */
+/** State of the plateau: keep it in the blob of zinf_step(). */
 struct zinf_plateau {
-	double lr;               /**< what the steps to come take */
-	double best;             /**< metric so far */
-	uint32_t bad_count;      /**< evaluations since then */
-	uint32_t cooldown_count; /**< evaluations that do not count yet */
+	double lr;               /**< learning rate of the next steps */
+	double best;             /**< best metric so far */
+	uint32_t bad_count;      /**< evaluations since the best metric */
+	uint32_t cooldown_count; /**< evaluations that still do not count */
 };
 
-/** @lr: to begin with. -EINVAL: options that torch refuses, or a number that is none. */
+/** Begins a state. @lr: first learning rate. -EINVAL: torch refuses the options, or a value is NaN.
+ *  */
 ZINF_API int zinf_plateau_init(struct zinf_plateau *ret_plateau,
                                const struct zinf_plateau_options *options, double lr);
-/** After an evaluation, the same @metric on every rank. A NaN is a bad one, as in torch. */
+/** Moves the state after an evaluation. @metric: the same on every rank; NaN counts as bad, as in
+ * torch. */
 ZINF_API void zinf_plateau_step(struct zinf_plateau *plateau,
                                 const struct zinf_plateau_options *options, double metric);
 

@@ -21,7 +21,7 @@
 	 ZI_FEATURE_INTERVAL | ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |   \
 	 ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT |     \
 	 ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING | ZI_FEATURE_SETS |                         \
-	 ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN | ZI_FEATURE_FORWARD)
+	 ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN | ZI_FEATURE_FORWARD | ZI_FEATURE_LOST)
 /* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not
  * inotify: the folder of the socket may not be there yet either, and connecting is the only proof
  * anyway. */
@@ -78,7 +78,7 @@ static struct zinf *client_new(void)
 	}
 	zinf->socket_fd = zinf->doorbell_fd = zinf->wakeup_fd = -1;
 	zinf->end_fd = zinf->event_fd = zinf->param_fd = zinf->grad_fd = -1;
-	zinf->committed_step = zinf->update_count = -1;
+	zinf->committed_step = zinf->update_count = zinf->lost_step = -1;
 	return zinf;
 }
 
@@ -245,6 +245,21 @@ static int map_rings(struct zinf *zinf, const struct zi_attached *attached, cons
 	return 0;
 }
 
+/* Words of ATTACHED beside the rings. */
+static int take_attached(struct zinf *zinf, const struct zi_attached *attached)
+{
+	if (!zinf->coll_timeout_ms)
+		zinf->coll_timeout_ms = attached->coll_timeout_ms;
+	if (!zinf->coll_timeout_ms) /* an older daemon */
+		zinf->coll_timeout_ms = zinf->attach.timeout_ms;
+	if (!(zinf->features & ZI_FEATURE_LOST))
+		return 0;
+	if (attached->lost_step < -1)
+		return err_trace(zi_client_breach(zinf, "an impossible lost step"));
+	zinf->lost_step = attached->lost_step;
+	return 0;
+}
+
 static int join(struct zinf *zinf)
 {
 	struct zi_attach_training attach = { .attach = zinf->attach, .training = zinf->training };
@@ -265,11 +280,9 @@ static int join(struct zinf *zinf)
 		return err_trace(r);
 	zinf->doorbell_fd = fds[ATTACH_FD_DOORBELL];
 	zinf->wakeup_fd = fds[ATTACH_FD_WAKEUP];
-	if (!zinf->coll_timeout_ms)
-		zinf->coll_timeout_ms = ((const struct zi_attached *)message)->coll_timeout_ms;
-	if (!zinf->coll_timeout_ms) /* an older daemon */
-		zinf->coll_timeout_ms = zinf->attach.timeout_ms;
-	r = map_rings(zinf, (const struct zi_attached *)message, fds);
+	r = take_attached(zinf, (const struct zi_attached *)message);
+	if (!r)
+		r = map_rings(zinf, (const struct zi_attached *)message, fds);
 	close_fds(fds, ATTACH_FD_DOORBELL);
 	if (r)
 		return err_trace(r);

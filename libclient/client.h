@@ -157,6 +157,7 @@ struct zinf {
 	bool is_layout_sent; /* and cannot be taken back: materialize may be called again */
 	bool is_materialized;
 	int64_t committed_step;
+	int64_t lost_step;    /* see zinf_lost_step() */
 	int64_t update_count; /* -1: nobody said */
 	double loss_scale;    /* of the next step */
 	void *param_base;     /* whole life; units may lie under a staging copy */

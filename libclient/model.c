@@ -185,6 +185,12 @@ int64_t zinf_committed_step(const struct zinf *zinf)
 	return zinf->committed_step;
 }
 
+int64_t zinf_lost_step(const struct zinf *zinf)
+{
+	ZI_CLIENT_NEED(NULL, zinf, zinf);
+	return zinf->lost_step;
+}
+
 int64_t zinf_update_count(const struct zinf *zinf)
 {
 	ZI_CLIENT_NEED(NULL, zinf, zinf);

@@ -63,7 +63,8 @@
 #define ZI_FEATURE_STATE_NODES  (1ull << 15) /* training over nodes: the tail of MATERIALIZE */
 #define ZI_FEATURE_FROZEN       (1ull << 16) /* units that are frozen whole have no gradient */
 #define ZI_FEATURE_FORWARD      (1ull << 17) /* ZI_TRAINING_FORWARD_ONLY: MATERIALIZED without it */
-/* Bits 16 to 20 are reserved for precision, groups and inputs. */
+/* Bits 18 to 20 are reserved for precision, groups and inputs. */
+#define ZI_FEATURE_LOST (1ull << 21) /* lost_step of ATTACHED */
 
 /*
  * Of what libzinf, zinfd and zinf-net share for collectives: COLL_* messages, verdicts, boards,
@@ -180,7 +181,10 @@ struct zi_attached {
 	uint32_t coll_timeout_ms; /* of collectives that give none. Under ZI_FEATURE_COLL_ABORT */
 	uint64_t uplink_bytes, downlink_bytes;
 	uint64_t incarnation_number;
-	uint64_t reserved[4];
+	/* Under ZI_FEATURE_LOST; else zero. Where the job stood when the end of a daemon lost its
+	 * state in memory; -1: nothing was lost. A job that is made anew of that name ends it. */
+	int64_t lost_step;
+	uint64_t reserved[3];
 };
 static_assert(sizeof(struct zi_attached) == 88, "attached");
 

@@ -62,6 +62,8 @@ static int sess_send_attached(struct sess_shard *shard, struct sess *session,
 		.uplink_bytes = session->uplink->region.bytes,
 		.downlink_bytes = session->downlink->region.bytes,
 		.incarnation_number = incarnation_number,
+		.lost_step =
+			session->features & ZI_FEATURE_LOST ? zero_lost_step(session->rank) : 0,
 	};
 	_cleanup_(zi_closep) int downlink_fd = -1;
 	int r;

@@ -194,6 +194,9 @@ struct zero_attach {
  * limits. A newer incarnation breaks the ranks of the former one with -ESTALE. */
 int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_text *text,
                 struct zero_rank **ret_rank, uint64_t *ret_incarnation_number);
+/* Where its job stood when the end of a daemon lost the state that was in memory only; -1: nothing
+ * was lost, or the job has begun anew since. Of the job's own uid only. */
+int64_t zero_lost_step(const struct zero_rank *rank);
 /* The end of a rank: clean (DETACH) or not (@reason "process 123 died"). Others of its group break
  * with -EPIPE, naming it, unless the job was at rest for this rank and it left cleanly before
  * others needed it: then they break when they next need it. Pending ops of this rank are completed

@@ -45,6 +45,7 @@ struct gpt_backend_ops {
 	int (*write_end)(struct gpt_backend *backend, uint32_t unit);
 	int (*commit)(struct gpt_backend *backend, const void *blob, size_t blob_bytes);
 	int64_t (*committed_step)(const struct gpt_backend *backend);
+	int64_t (*lost_step)(const struct gpt_backend *backend);
 	int64_t (*update_count)(const struct gpt_backend *backend);
 	int (*loss_scale)(struct gpt_backend *backend, double *ret_scale);
 	int (*blob_get)(struct gpt_backend *backend, void *blob, size_t blob_bytes,

@@ -138,6 +138,9 @@ int gpt_begin(const struct gpt_run *run, struct gpt_backend *backend,
 	};
 	int r;
 
+	if (step < backend->ops->lost_step(backend))
+		gpt_report_lost(report, backend->ops->lost_step(backend),
+		                step < 0 ? 0 : (uint64_t)step);
 	r = step < 0 ? write_first_values(run, backend, &blob, problem)
 	             : resume(run, backend, report, (uint64_t)step, &blob, problem);
 	if (r)

@@ -155,6 +155,12 @@ static int reference_commit(struct gpt_backend *backend, const void *blob, size_
 	return 0;
 }
 
+static int64_t reference_lost_step(const struct gpt_backend *backend)
+{
+	(void)backend;
+	return -1;
+}
+
 static int64_t reference_committed_step(const struct gpt_backend *backend)
 {
 	return ((const struct reference *)backend)->step;
@@ -397,6 +403,7 @@ static const struct gpt_backend_ops reference_ops = {
 	.write_end = nothing,
 	.commit = reference_commit,
 	.committed_step = reference_committed_step,
+	.lost_step = reference_lost_step,
 	.update_count = reference_update_count,
 	.loss_scale = reference_loss_scale,
 	.blob_get = reference_blob_get,

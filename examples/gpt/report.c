@@ -10,6 +10,7 @@
 
 #include "examples/gpt/args_strategy.h"
 #include "examples/gpt/memory.h"
+#include "examples/gpt/resume.h"
 
 static bool is_speaker(const struct gpt_report *report)
 {
@@ -57,6 +58,24 @@ void gpt_report_resumed(const struct gpt_report *report, uint64_t step, uint64_t
 	else
 		(void)printf("resumed at step %" PRIu64 ", after %" PRIu64 " tokens\n", step,
 		             token_count);
+}
+
+/* State in memory was lost. @lost_step: where the job stood. @step: where it starts now. */
+void gpt_report_lost(const struct gpt_report *report, int64_t lost_step, uint64_t step)
+{
+	char note[400];
+
+	if (is_speaker(report) && report->args->is_json)
+		(void)printf("{\"event\":\"lost\",\"step\":%" PRId64 ",\"starts_at\":%" PRIu64
+		             "}\n",
+		             lost_step, step);
+	(void)snprintf(note, sizeof(note),
+	               "job '%s' was at step %" PRId64 " with its state in memory, which was lost "
+	               "when zinfd ended: it starts at step %" PRIu64
+	               ". --offload-optimizer nvme keeps the state of a run; --resume JOB/NAME "
+	               "starts from a snapshot, zctl load makes one of an export",
+	               gpt_job_name(report->args), lost_step, step);
+	gpt_report_note(report, note);
 }
 
 /* The job stands at --steps already, or behind it. */

@@ -39,6 +39,7 @@ struct gpt_report {
 void gpt_report_start(const struct gpt_report *report, const struct gpt_model *model,
                       uint64_t byte_count, uint32_t file_count);
 void gpt_report_resumed(const struct gpt_report *report, uint64_t step, uint64_t token_count);
+void gpt_report_lost(const struct gpt_report *report, int64_t lost_step, uint64_t step);
 void gpt_report_nothing_to_do(const struct gpt_report *report, uint64_t step);
 void gpt_report_note(const struct gpt_report *report, const char *note);
 void gpt_report_step(struct gpt_report *report, const struct gpt_record *record);

@@ -104,6 +104,13 @@ int gpt_resume_verify(const struct gpt_args *args, const struct zinf *zinf,
 
 	if (args->restart_index || (!args->resumes_latest && !args->resumes_step))
 		return 0;
+	if (step < 0 && zinf_lost_step(zinf) >= 0)
+		return gpt_problem_set(problem, -ENODATA,
+		                       "--resume %s: job '%s' was at step %" PRId64
+		                       " with its state in memory, which was lost when zinfd "
+		                       "ended; run without the flag to begin it anew, or name a "
+		                       "snapshot (zctl snapshot list)",
+		                       args->resume, job, zinf_lost_step(zinf));
 	if (args->resumes_latest && step < 0)
 		return gpt_problem_set(problem, -ENODATA,
 		                       "--resume latest: job '%s' has no step to go on from; run "

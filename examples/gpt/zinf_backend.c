@@ -92,6 +92,11 @@ static int64_t backend_committed_step(const struct gpt_backend *backend)
 	return zinf_committed_step(zinf_of(backend));
 }
 
+static int64_t backend_lost_step(const struct gpt_backend *backend)
+{
+	return zinf_lost_step(zinf_of(backend));
+}
+
 static int64_t backend_update_count(const struct gpt_backend *backend)
 {
 	return zinf_update_count(zinf_of(backend));
@@ -238,6 +243,7 @@ static const struct gpt_backend_ops zinf_ops = {
 	.write_end = backend_write_end,
 	.commit = backend_commit,
 	.committed_step = backend_committed_step,
+	.lost_step = backend_lost_step,
 	.update_count = backend_update_count,
 	.loss_scale = backend_loss_scale,
 	.blob_get = backend_blob_get,

@@ -67,10 +67,12 @@ struct fake_daemon_options {
 	uint64_t slot_bytes;   /* 0: 4096 */
 	uint32_t spin_us;
 	int64_t committed_step; /* 0 means 0; -1 a new job */
-	uint32_t blob_bytes;    /* of the resume blob: byte i is i mod 251 */
-	bool has_buckets;       /* gradients: below */
-	bool has_pool;          /* parameters, though offload_param is not nvme: below */
-	bool is_eventfd;        /* wakes the client by an eventfd; else by a pipe */
+	bool has_lost;          /* with ZI_FEATURE_LOST: the state of lost_step; else -1 */
+	int64_t lost_step;
+	uint32_t blob_bytes; /* of the resume blob: byte i is i mod 251 */
+	bool has_buckets;    /* gradients: below */
+	bool has_pool;       /* parameters, though offload_param is not nvme: below */
+	bool is_eventfd;     /* wakes the client by an eventfd; else by a pipe */
 	enum fake_lie lie;
 	unsigned die_on;      /* FAKE_ON_*: closes everything */
 	unsigned last_on;     /* completes it, and closes everything without waking the client */

@@ -152,6 +152,8 @@ static void on_attach(struct fake_daemon *fake)
 	fake->has_training = message->attach.header.bytes == sizeof(*message);
 	fake->training = fake->has_training ? message->training : (struct zi_job_training){ 0 };
 	make_rings(fake, entries);
+	if (fake->options.features & ZI_FEATURE_LOST)
+		attached->lost_step = fake->options.has_lost ? fake->options.lost_step : -1;
 	attached->uplink_bytes = fake->up.bytes;
 	attached->downlink_bytes = fake->down.bytes;
 	if (lie == FAKE_LIE_ENTRIES)

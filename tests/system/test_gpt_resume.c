@@ -113,6 +113,27 @@ Test(gpt_resume, ranks_that_are_started_again_go_on_from_where_they_were)
 	gpt_expect_equal_dumps("whole.dump", "killed.dump");
 }
 
+/* A refused start is a new job as well, so each of them loses its own. */
+Test(gpt_resume, state_that_ended_with_the_daemon_is_not_begun_anew_in_silence)
+{
+#define IN_MEMORY                                                                  \
+	"--layers 1 --heads 1 --d-model 16 --seq-len 16 --batch-size 1 --ranks 2 " \
+	"--offload-optimizer cpu "
+	gpt_run(0, "zinf-gpt", IN_MEMORY "--job again --steps 2");
+	cr_expect_null(strstr(words, "was lost"), "%s", words);
+	gpt_run(0, "zinf-gpt", IN_MEMORY "--job latest --steps 3");
+	cr_assert_eq(harness_halt(&harness), 0);
+	cr_assert_eq(harness_restart(&harness), 0);
+	gpt_run(1, "zinf-gpt", IN_MEMORY "--job latest --resume latest");
+	system_expect_text(words, "--resume latest: job 'latest' was at step 3 with its state in "
+	                          "memory, which was lost when zinfd ended");
+	gpt_run(0, "zinf-gpt", IN_MEMORY "--job again --steps 1");
+	system_expect_text(words, "job 'again' was at step 2 with its state in memory, which was "
+	                          "lost when zinfd ended: it starts at step 0. ");
+	gpt_run(0, "zinf-gpt", IN_MEMORY "--job again --steps 2");
+	cr_expect_null(strstr(words, "was lost"), "%s", words);
+}
+
 Test(gpt_resume, a_run_that_is_over_already_says_so)
 {
 	gpt_run(0, "zinf-gpt", TRAIN "--job over --steps 2");

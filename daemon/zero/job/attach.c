@@ -15,6 +15,7 @@
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/history.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/lost.h"
 #include "daemon/zero/job/materialize.h"
 #include "daemon/zero/snapshot/snapshot.h"
 #include "daemon/zero/step/commit.h"
@@ -259,6 +260,14 @@ int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_t
 	job_settle(job); /* What the former group left ahead of its commit. */
 	zero_drain(zero);
 	return 0;
+}
+
+/* See zero.h. */
+int64_t zero_lost_step(const struct zero_rank *rank)
+{
+	const struct zero_job *lost = lost_find(rank->job->zero, rank->job->name);
+
+	return lost && lost->uid == rank->uid ? lost->lost_step : -1;
 }
 
 int zero_rank_hold(struct zero_rank *rank, struct tier_segment *segment)

@@ -18,12 +18,18 @@ static struct gpt_blob stored;
 static bool has_blob = true;
 static size_t stored_bytes = sizeof(stored);
 static uint32_t rank;
-static int64_t stored_step, stored_updates;
+static int64_t stored_step, stored_updates, stored_lost = -1;
 
 static int64_t past_step(const struct gpt_backend *backend)
 {
 	(void)backend;
 	return stored_step;
+}
+
+static int64_t past_lost(const struct gpt_backend *backend)
+{
+	(void)backend;
+	return stored_lost;
 }
 
 static int64_t past_updates(const struct gpt_backend *backend)
@@ -58,6 +64,7 @@ static int begin(const char *first_flag, const char *second_flag, uint64_t *ret_
 	f.args.is_quiet = true;
 	ops = *f.backend->ops;
 	ops.committed_step = past_step;
+	ops.lost_step = past_lost;
 	ops.update_count = past_updates;
 	ops.blob_get = past_blob;
 	f.backend->ops = &ops;
@@ -136,6 +143,20 @@ Test(begin, a_schedule_that_ends_elsewhere_is_noted)
 	            "40 now; --lr-total 30 keeps it\n");
 	stored.lr_total = 0;
 	expect_note("--steps=40", NULL, NULL);
+}
+
+/* A new start, or a snapshot of an earlier step; not one that goes on behind it. */
+Test(begin, state_that_was_lost_is_noted_with_its_step)
+{
+	remember();
+	stored_lost = 9;
+	expect_note("--job=lost", NULL,
+	            "job 'lost' was at step 9 with its state in memory, which was lost when "
+	            "zinfd ended: it starts at step 4. --offload-optimizer nvme keeps ");
+	stored_lost = 4;
+	expect_note("--job=lost", NULL, NULL);
+	stored_step = -1;
+	expect_note("--job=lost", NULL, "it starts at step 0. ");
 }
 
 Test(begin, the_blob_of_an_older_program_is_taken)

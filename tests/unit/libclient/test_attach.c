@@ -211,6 +211,31 @@ Test(attach, error_text_is_of_the_last_attach_only)
 	fake_daemon_stop(fake);
 }
 
+Test(attach, step_of_state_that_was_lost_is_known_unless_the_daemon_is_older)
+{
+	const struct {
+		struct fake_daemon_options daemon;
+		int64_t step;
+	} cases[] = {
+		{ { .features = ZI_FEATURE_LOST, .has_lost = true, .lost_step = 41 }, 41 },
+		{ { .features = ZI_FEATURE_LOST, .has_lost = true, .lost_step = 0 }, 0 },
+		{ { .features = ZI_FEATURE_LOST }, -1 },
+		{ { .features = UINT64_MAX & ~ZI_FEATURE_LOST }, -1 },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct fake_job job = fake_job_attach(&cases[i].daemon);
+
+		cr_expect_eq(zinf_lost_step(job.zinf), cases[i].step, "case %zu", i);
+		fake_job_leave(&job);
+	}
+	cr_expect_eq(zinf_lost_step(NULL), -EINVAL);
+	expect_refused(&(struct fake_daemon_options){ .features = ZI_FEATURE_LOST,
+	                                              .has_lost = true,
+	                                              .lost_step = -5 },
+	               -EPROTO, "an impossible lost step");
+}
+
 Test(attach, daemon_that_keeps_no_snapshots_by_itself_is_refused_by_name)
 {
 	struct fake_daemon *fake = fake_daemon_start(

@@ -40,6 +40,7 @@ struct zero {
 	int result; /* of operations that do not */
 	int attach_result;
 	bool spans_nodes;
+	int64_t lost_step;
 	bool is_for_one; /* a second rank is refused while there is one */
 	int layout_result;
 	const char *frozen_words; /* NULL: all is well */
@@ -248,6 +249,12 @@ DOUBLE int zero_layout_add(struct zero_rank *rank, const struct zi_layout_entry 
 	if (fake.layout_result)
 		return zi_text_error(text, fake.layout_result, "fake dislikes '%s'", entry->name);
 	return 0;
+}
+
+DOUBLE int64_t zero_lost_step(const struct zero_rank *rank)
+{
+	(void)rank;
+	return fake.lost_step;
 }
 
 DOUBLE bool zero_spans_nodes(const struct zero_rank *rank)

@@ -30,6 +30,20 @@ Test(shard, attach_gives_rings_of_which_one_cannot_be_written_and_two_doorbells)
 
 /* ---- rings ---- */
 
+Test(shard, attached_names_the_lost_step_to_a_client_that_knows_of_it)
+{
+	struct client *client;
+
+	fake.lost_step = 41;
+	client = client_attach_with(ZI_FEATURE_LOST);
+	cr_expect_eq(client->in.attached.lost_step, 41);
+	client_close(client);
+	settle();
+	client = client_attach_with(0);
+	cr_expect_eq(client->in.attached.lost_step, 0, "an older client checks that it is zero");
+	client_close(client);
+}
+
 Test(shard, an_empty_request_comes_back_and_its_sleeping_client_is_woken)
 {
 	struct client *client = client_attach();

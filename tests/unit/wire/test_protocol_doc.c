@@ -86,6 +86,7 @@ static const struct {
 	FIELD(zi_attached, uplink_bytes),
 	FIELD(zi_attached, downlink_bytes),
 	FIELD(zi_attached, incarnation_number),
+	FIELD(zi_attached, lost_step),
 	FIELD(zi_attached, reserved),
 	FIELD(zi_layout, header),
 	FIELD(zi_layout, entry_count),

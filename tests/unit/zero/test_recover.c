@@ -231,7 +231,9 @@ Test(zero_recover, state_in_memory_alone_is_reported_as_lost_and_the_name_is_fre
 	cr_assert_eq(lost_shown(), 0);
 	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
 	cr_assert_eq(lost_shown(), 0, "it has not begun yet");
+	cr_assert_eq(zero_lost_step(actors[0].rank), 0);
 	cr_assert_eq(model_materialize(actors, 1), 0);
+	cr_assert_eq(zero_lost_step(actors[0].rank), -1, "it has begun");
 	cr_assert_eq(actors[0].memory.committed_step, -1);
 	cr_assert_eq(lost_shown(), -1);
 	cr_assert_eq(node.zero->lost_count, 0);
@@ -250,6 +252,23 @@ static void lose(void)
 	node_start(&node);
 	cr_assert_eq(node.lost_step, 3);
 	cr_assert_eq(lost_shown(), 3);
+}
+
+Test(zero_recover, ranks_of_its_owner_learn_where_a_lost_job_stood)
+{
+	struct attach_options options = { .world = 1 };
+
+	lose();
+	options.config = config;
+	options.uid = 7;
+	cr_assert_eq(actor_attach(&node, &actors[0], &options), 0, "%s", actors[0].text.chars);
+	cr_expect_eq(zero_lost_step(actors[0].rank), -1, "another uid learns nothing");
+	actor_leave(&actors[0], true);
+	node_settle(&node);
+	options.uid = 0;
+	cr_assert_eq(actor_attach(&node, &actors[0], &options), 0, "%s", actors[0].text.chars);
+	cr_expect_eq(zero_lost_step(actors[0].rank), 3);
+	end();
 }
 
 static bool is_deleted;

@@ -16,29 +16,19 @@
 static int find_strategy(struct estimate *estimate, const struct zi_plan_model *model,
                          struct zi_plan_options *found)
 {
-	static const uint32_t strategies[] = { ZI_STRATEGY_ZERO1, ZI_STRATEGY_ZERO2,
-		                               ZI_STRATEGY_ZERO3 };
 	const struct estimate_options *options = estimate->options;
 	struct estimate_fit *fit = &estimate->fit;
+	struct zi_text text = { "" };
+	int r;
 
-	for (size_t i = 0; i < ZI_COUNT_OF(strategies); i++) {
-		struct zi_text text = { "" };
-
-		if (strategies[i] == estimate->wish.training.strategy)
-			continue;
-		*found = estimate->wish;
-		found->training.strategy = strategies[i];
-		found->training.shard_size = 0;
-		if (zi_check_training(&found->training, &found->config, found->world_size,
-		                      found->local_ranks, NULL) ||
-		    zi_plan_fit(model, found, options->fit_cpu_bytes, options->fit_nvme_bytes,
-		                &fit->config, &text))
-			continue;
-		zi_text_set(&fit->text, "with --strategy %s %s", zi_strategy_name(strategies[i]),
-		            text.chars);
-		return 0;
-	}
-	return err_origin(-ENOSPC);
+	r = zi_plan_fit_strategy(model, &estimate->wish, options->fit_cpu_bytes,
+	                         options->fit_nvme_bytes, found, &text);
+	if (r)
+		return err_trace(r);
+	fit->config = found->config;
+	zi_text_set(&fit->text, "with --strategy %s %s", zi_strategy_name(found->training.strategy),
+	            text.chars);
+	return 0;
 }
 
 /* 0; 1 no setting fits. */

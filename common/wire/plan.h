@@ -68,3 +68,6 @@ int zi_plan_make(const struct zi_plan_model *model, const struct zi_plan_options
 int zi_plan_fit(const struct zi_plan_model *model, const struct zi_plan_options *options,
                 uint64_t cpu_bytes, uint64_t nvme_bytes, struct zi_job_config *ret_config,
                 struct zi_text *text);
+int zi_plan_fit_strategy(const struct zi_plan_model *model, const struct zi_plan_options *options,
+                         uint64_t cpu_bytes, uint64_t nvme_bytes, struct zi_plan_options *ret_found,
+                         struct zi_text *text);

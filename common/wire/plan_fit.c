@@ -299,3 +299,37 @@ int zi_plan_fit(const struct zi_plan_model *model, const struct zi_plan_options 
 	*ret_config = fit.options.config;
 	return 0;
 }
+
+/**
+ * zi_plan_fit_strategy() - the first other strategy with which a job fits
+ * @options: what is wished, for which zi_plan_fit() found nothing
+ * @cpu_bytes: that are there; @nvme_bytes: to reserve; UINT64_MAX: any
+ * @ret_found: @options with another strategy, over all ranks, and the configuration that fits
+ * @text: 0: what was changed beside the strategy, as of zi_plan_fit(). May be NULL
+ *
+ * Ranks of the strategies that are tried hold less and less: zero1, zero2, zero3. Ranks of dp are
+ * lanes of one process, which another strategy does not have: nothing is tried.
+ * Return: 0; -ENOSPC none fits. Context: any thread.
+ */
+int zi_plan_fit_strategy(const struct zi_plan_model *model, const struct zi_plan_options *options,
+                         uint64_t cpu_bytes, uint64_t nvme_bytes, struct zi_plan_options *ret_found,
+                         struct zi_text *text)
+{
+	const uint32_t wished = options->training.strategy;
+
+	for (uint32_t strategy = ZI_STRATEGY_ZERO1; strategy <= ZI_STRATEGY_ZERO3; strategy++) {
+		struct zi_plan_options found = *options;
+
+		if (strategy == wished || wished == ZI_STRATEGY_DP)
+			continue;
+		found.training.strategy = strategy;
+		found.training.shard_size = 0;
+		if (zi_plan_fit(model, &found, cpu_bytes, nvme_bytes, &found.config, text) ||
+		    zi_check_training(&found.training, &found.config, found.world_size,
+		                      found.local_ranks, NULL))
+			continue;
+		*ret_found = found;
+		return 0;
+	}
+	return err_origin(-ENOSPC);
+}

@@ -2,12 +2,14 @@
 /* See advice.h. The arithmetic is common/wire/plan.h's, which a test compares with memory.c. */
 #include "daemon/zero/job/advice.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/cleanup.h"
 #include "common/wire/geometry.h"
 #include "common/wire/plan.h"
+#include "common/wire/strategy.h"
 #include "common/wire/training.h"
 #include "daemon/worker/talk.h"
 #include "daemon/zero/across/across.h"
@@ -82,43 +84,83 @@ static uint32_t more_copies(const struct zero_job *job)
 	return count;
 }
 
+/* What a job would like, and the room that there is for it. */
+struct advice {
+	const struct zi_plan_model *model;
+	struct zi_plan_options wish;
+	uint64_t cpu_bytes, nvme_bytes; /* free for it, copies of units taken off */
+	uint64_t more_bytes;            /* of those copies */
+};
+
+/* A new job of one node may have any strategy. What it has committed stays as it is, and other
+ * nodes would have to be asked. @fit: the least that its own strategy takes, or what fits. */
+static void try_strategies(const struct zero_job *job, const struct advice *advice,
+                           struct zi_text *fit)
+{
+	struct zi_plan_options found;
+	struct zi_text words = { "" };
+	struct zi_plan plan;
+
+	if (job->committed_step >= 0 || job_spans_nodes(job) ||
+	    zi_plan_fit_strategy(advice->model, &advice->wish, advice->cpu_bytes,
+	                         advice->nvme_bytes, &found, &words) ||
+	    zi_plan_make(advice->model, &found, &plan, NULL))
+		return;
+	zi_text_set(fit, "strategy %s takes %s: %s", zi_strategy_name(found.training.strategy),
+	            zi_format_bytes(plan.cpu_bytes + advice->more_bytes).chars, words.chars);
+}
+
+/* The nearest setting that fits; "" none that is to be had where the ranks are. */
+static void find_fit(const struct zero_job *job, const struct advice *advice, struct zi_text *fit)
+{
+	const struct zi_plan_options *wish = &advice->wish;
+	struct zi_job_config config = job->config;
+	int r;
+
+	r = zi_plan_fit(advice->model, wish, advice->cpu_bytes, advice->nvme_bytes, &config, fit);
+	if (r == -ENOSPC)
+		try_strategies(job, advice, fit);
+	else if (!r &&
+	         zi_check_training(&job->training, &config, job->world, wish->local_ranks, NULL))
+		fit->chars[0] = '\0';
+}
+
 static void append(const struct zero_job *job, const struct zi_plan_model *model,
                    struct zi_text *text)
 {
-	struct zi_plan_options wish = {
-		.config = job->config,
-		.training = job->training,
-		.local_ranks = (uint32_t)__builtin_popcountll(job->here_mask),
-		.world_size = job->world,
-		.here_mask = job->here_mask,
-		.node_count = job->meeting.node_count,
-		.default_staging_bytes = job->zero->options.default_staging_bytes,
-		.wants_huge = job->cpu_tier->wants_huge,
-		/* What is committed stays where it is (attach.c). What is not ends with its ranks,
-		 * and may begin anew anywhere. */
-		.stays_on_nvme = job->committed_step >= 0,
+	struct advice advice = {
+		.model = model,
+		.wish = {
+			.config = job->config,
+			.training = job->training,
+			.local_ranks = (uint32_t)__builtin_popcountll(job->here_mask),
+			.world_size = job->world,
+			.here_mask = job->here_mask,
+			.node_count = job->meeting.node_count,
+			.default_staging_bytes = job->zero->options.default_staging_bytes,
+			.wants_huge = job->cpu_tier->wants_huge,
+			/* What is committed stays where it is (attach.c). What is not ends with its
+			 * ranks, and may begin anew anywhere. */
+			.stays_on_nvme = job->committed_step >= 0,
+		},
+		.cpu_bytes = cpu_room_bytes(job),
+		.nvme_bytes = nvme_room_bytes(job),
 	};
-	uint64_t cpu_bytes = cpu_room_bytes(job), nvme_bytes = nvme_room_bytes(job);
 	struct zi_text words[3], fit = { "" }; /* both, what fits, what it takes */
-	struct zi_job_config config = job->config;
 	struct zi_plan plan;
-	uint64_t more_bytes;
-	int r;
 
-	if (zi_plan_make(model, &wish, &plan, NULL))
+	if (zi_plan_make(model, &advice.wish, &plan, NULL))
 		return;
-	more_bytes = more_copies(job) * plan.copy_cpu_bytes;
-	cpu_bytes -= ZI_MIN(cpu_bytes, more_bytes);
-	if (plan.cpu_bytes <= cpu_bytes && plan.reserved_nvme_bytes <= nvme_bytes)
+	advice.more_bytes = more_copies(job) * plan.copy_cpu_bytes;
+	advice.cpu_bytes -= ZI_MIN(advice.cpu_bytes, advice.more_bytes);
+	if (plan.cpu_bytes <= advice.cpu_bytes && plan.reserved_nvme_bytes <= advice.nvme_bytes)
 		return;
-	zi_text_set(&words[2], "; in all %s", zi_format_bytes(plan.cpu_bytes + more_bytes).chars);
-	if (plan.reserved_nvme_bytes > nvme_bytes)
+	zi_text_set(&words[2], "; in all %s",
+	            zi_format_bytes(plan.cpu_bytes + advice.more_bytes).chars);
+	if (plan.reserved_nvme_bytes > advice.nvme_bytes)
 		zi_text_append(&words[2], " and %s of NVMe",
 		               zi_format_bytes(plan.reserved_nvme_bytes).chars);
-	/* Its own words when nothing fits. What cannot be where ranks are is not told. */
-	r = zi_plan_fit(model, &wish, cpu_bytes, nvme_bytes, &config, &fit);
-	if (!r && zi_check_training(&job->training, &config, job->world, wish.local_ranks, NULL))
-		fit.chars[0] = '\0';
+	find_fit(job, &advice, &fit);
 	if (fit.chars[0]) {
 		zi_text_set(&words[0], "%s; %s", words[2].chars, fit.chars);
 		zi_text_set(&words[1], "; %s", fit.chars);

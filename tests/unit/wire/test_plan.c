@@ -236,6 +236,35 @@ Test(plan, each_concession_is_told_by_the_fields_to_set)
 	cr_expect_eq(zi_plan_fit(&model, &options, MIB, MIB, &config, &text), -EINVAL);
 }
 
+/* 16 units of a subgroup: 8 MiB of gradients for each of 4 ranks with ddp; with zero2 they have two
+ * buckets each, and 8 MiB of sums once. */
+Test(plan, another_strategy_is_found_where_no_setting_of_one_fits)
+{
+	uint64_t units[16];
+	struct zi_plan_options found = options;
+	struct zi_job_config config;
+
+	for (size_t i = 0; i < ZI_COUNT_OF(units); i++)
+		units[i] = SUBGROUP;
+	model = (struct zi_plan_model){ .unit_count = 16, .unit_padded = units };
+	model.element_count = model.padded_count = 16 * SUBGROUP;
+	options.local_ranks = options.world_size = 4;
+	options.training.strategy = ZI_STRATEGY_DDP;
+	cr_assert_eq(zi_plan_fit(&model, &options, 28 * MIB, UINT64_MAX, &config, &text), -ENOSPC);
+	cr_assert_eq(zi_plan_fit_strategy(&model, &options, 28 * MIB, UINT64_MAX, &found, &text), 0,
+	             "%s", text.chars);
+	cr_expect_eq(found.training.strategy, ZI_STRATEGY_ZERO2);
+	cr_expect_eq(strncmp(text.chars, "it fits with ", 13), 0, "%s", text.chars);
+	cr_assert_eq(zi_plan_make(&model, &found, &plan, &text), 0, "%s", text.chars);
+	cr_expect_leq(plan.cpu_bytes, 28 * MIB);
+	cr_expect_eq(zi_plan_fit_strategy(&model, &options, MIB, UINT64_MAX, &found, &text),
+	             -ENOSPC);
+	cr_expect_eq(found.training.strategy, ZI_STRATEGY_ZERO2, "untouched");
+	options.training.strategy = ZI_STRATEGY_DP;
+	cr_expect_eq(zi_plan_fit_strategy(&model, &options, 28 * MIB, UINT64_MAX, &found, &text),
+	             -ENOSPC, "lanes of one process have no other");
+}
+
 Test(plan, a_store_that_is_too_small_is_used_less_or_not_at_all)
 {
 	const uint64_t held_bytes = 12 * (4 * SUBGROUP + 4096);

@@ -204,24 +204,35 @@ Test(zero_advice, each_rank_that_writes_has_a_copy_of_its_own)
 
 /* ---- before there are tables ---- */
 
-/* Of that many units of a subgroup each, beside the config. Return: what materialize says. */
+/* Of @world ranks, and that many units of a subgroup each, beside the config. Return: what
+ * materialize says. */
+static int materialize_ranks(const struct zi_job_config *config,
+                             const struct zi_job_training *training, uint32_t world,
+                             uint32_t unit_count, uint64_t unit_elements)
+{
+	for (uint32_t rank = 0; rank < world; rank++) {
+		cr_assert_eq(attach(rank, (struct attach_options){ .rank = rank,
+		                                                   .world = world,
+		                                                   .config = *config,
+		                                                   .training = *training }),
+		             0);
+		for (uint32_t i = 0; i < unit_count; i++) {
+			char name[16];
+
+			(void)snprintf(name, sizeof(name), "u.%u", i);
+			layout_unit(&actors[rank], name);
+			(void)snprintf(name, sizeof(name), "p.%u", i);
+			layout_param(&actors[rank], name, unit_elements, 0);
+		}
+	}
+	return all_call(actors, world, zero_materialize, NULL);
+}
+
 static int materialize_large(const struct zi_job_config *config,
                              const struct zi_job_training *training, uint32_t unit_count,
                              uint64_t unit_elements)
 {
-	cr_assert_eq(attach(0, (struct attach_options){ .world = 1,
-	                                                .config = *config,
-	                                                .training = *training }),
-	             0);
-	for (uint32_t i = 0; i < unit_count; i++) {
-		char name[16];
-
-		(void)snprintf(name, sizeof(name), "u.%u", i);
-		layout_unit(&actors[0], name);
-		(void)snprintf(name, sizeof(name), "p.%u", i);
-		layout_param(&actors[0], name, unit_elements, 0);
-	}
-	return all_call(actors, 1, zero_materialize, NULL);
+	return materialize_ranks(config, training, 1, unit_count, unit_elements);
 }
 
 /* 12.5 MiB of parameters, and as much of gradients, are more than there is in all; with parameters
@@ -245,6 +256,33 @@ Test(zero_advice, what_is_larger_than_the_tier_is_told_what_fits)
 	leave_all();
 	node_settle(&node);
 	cr_expect_eq(materialize_large(&config, &training, 25, ZI_SUBGROUP_ELEMENTS), 0, "%s",
+	             actors[0].text.chars);
+	leave_all();
+	node_settle(&node);
+	node_deinit(&node);
+}
+
+/* Of two ranks each has 12.5 MiB of gradients with ddp, whatever goes to the store; with zero2 they
+ * have two buckets each, and the sums of 12.5 MiB once. */
+Test(zero_advice, another_strategy_is_named_where_no_setting_of_its_own_fits)
+{
+	struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	struct zi_job_training training = { .strategy = ZI_STRATEGY_DDP };
+	const char *advice;
+
+	node_init(&node);
+	node.store_bytes = 320 * MIB;
+	node.cpu_bytes = 30 * MIB;
+	node_start(&node);
+	cr_assert_eq(materialize_ranks(&config, &training, 2, 25, ZI_SUBGROUP_ELEMENTS), -ENOSPC);
+	advice = strstr(actors[0].text.chars, "; strategy zero2 takes ");
+	cr_assert_not_null(advice, "%s", actors[0].text.chars);
+	cr_expect_not_null(strstr(advice, " MiB: it fits with offload_param nvme"), "%s", advice);
+	set_named(&config, advice);
+	training.strategy = ZI_STRATEGY_ZERO2;
+	leave_all();
+	node_settle(&node);
+	cr_expect_eq(materialize_ranks(&config, &training, 2, 25, ZI_SUBGROUP_ELEMENTS), 0, "%s",
 	             actors[0].text.chars);
 	leave_all();
 	node_settle(&node);

@@ -167,6 +167,25 @@ struct tier_account *zero_account(struct zero *zero, uint32_t uid)
 	return account ? &account->account : NULL;
 }
 
+/**
+ * zero_account_each() - look at the accounts of uids
+ * @each: must not call into zero
+ *
+ * Context: shard thread.
+ */
+void zero_account_each(struct zero *zero,
+                       void (*each)(void *arg, uint32_t uid, const struct tier_account *account,
+                                    uint64_t today_write_bytes),
+                       void *arg)
+{
+	zi_list_for_each(link, &zero->accounts) {
+		const struct zero_account *account =
+			container_of(link, struct zero_account, accounts_link);
+
+		each(arg, account->uid, &account->account, tier_tally_day_bytes(&account->tally));
+	}
+}
+
 static bool is_quiet(const struct zero *zero)
 {
 	if (!zi_list_is_empty(&zero->ghosts) || zero->snapshot_busy_count ||

@@ -171,6 +171,11 @@ const char *zero_frozen(const struct zero *zero);
 
 /* The account of a uid, for what sessions allocate themselves (rings). Made on first use, kept. */
 struct tier_account *zero_account(struct zero *zero, uint32_t uid);
+/* Of every uid that was paid for since the start: its account, and what its jobs wrote today. */
+void zero_account_each(struct zero *zero,
+                       void (*each)(void *arg, uint32_t uid, const struct tier_account *account,
+                                    uint64_t today_write_bytes),
+                       void *arg);
 
 /* ---- a rank's life ---- */
 

@@ -54,56 +54,66 @@ uint64_t sess_answer_job_count(struct sess_shard *shard)
 	return jobs.count;
 }
 
-static uint64_t used_of_job_owner(struct sess_shard *shard, const char *name,
-                                  const struct limits_uid *uid)
-{
-	const struct tier_account *account;
+/* The largest use, of the uids that the asker may see. */
+struct limits_search {
+	const char *name;
+	uid_t asker;
+	bool is_admin;
+	struct limits_use use;
+};
 
-	if (!strcmp(name, "jobs_per_uid"))
-		return uid->job_count;
-	account = zero_account(shard->zero, uid->uid);
-	if (!account)
-		return 0;
-	if (!strcmp(name, "descriptors_per_uid"))
-		return account->used_fds;
-	return account->used_bytes[!strcmp(name, "uid_cpu_bytes") ? TIER_CPU : TIER_NVME];
+static void search_take(struct limits_search *search, uid_t uid, uint64_t used)
+{
+	if ((search->is_admin || uid == search->asker) && used > search->use.used)
+		search->use = (struct limits_use){ used, uid, true };
 }
 
-/* Of what belongs to jobs. */
-static struct limits_use use_of_jobs(struct sess_shard *shard, const char *name,
-                                     const struct limits_jobs *jobs, uid_t asker, bool is_admin)
+static void look_at_account(void *arg, uint32_t uid, const struct tier_account *account,
+                            uint64_t today_write_bytes)
 {
-	struct limits_uid self = { .uid = asker };
-	struct limits_use use = { .uid = asker, .is_of_uid = true };
+	struct limits_search *search = arg;
+	uint64_t used;
 
-	for (uint32_t i = 0; i < jobs->uid_count; i++)
-		if (jobs->uids[i].uid == asker)
-			self = jobs->uids[i];
-	use.used = used_of_job_owner(shard, name, &self);
-	for (uint32_t i = 0; is_admin && i < jobs->uid_count; i++) {
-		uint64_t used = used_of_job_owner(shard, name, &jobs->uids[i]);
+	if (!strcmp(search->name, "descriptors_per_uid"))
+		used = account->used_fds;
+	else if (!strcmp(search->name, "uid_write_bytes_per_day"))
+		used = today_write_bytes;
+	else
+		used = account->used_bytes[!strcmp(search->name, "uid_cpu_bytes") ? TIER_CPU
+		                                                                  : TIER_NVME];
+	search_take(search, uid, used);
+}
 
-		if (used > use.used)
-			use = (struct limits_use){ used, jobs->uids[i].uid, true };
-	}
-	return use;
+static bool is_of_account(const char *name)
+{
+	return !strcmp(name, "descriptors_per_uid") || !strcmp(name, "uid_cpu_bytes") ||
+	       !strcmp(name, "uid_nvme_bytes") || !strcmp(name, "uid_write_bytes_per_day");
 }
 
 static struct limits_use use_per_uid(struct sess_shard *shard, const struct sess_limit_fact *fact,
                                      const struct limits_jobs *jobs, uid_t asker)
 {
+	struct limits_search search = { .name = fact->name,
+		                        .asker = asker,
+		                        .is_admin = asker == 0 || asker == geteuid(),
+		                        .use = { .uid = asker, .is_of_uid = true } };
 	struct limits_use use = { .uid = asker };
-	bool is_admin = asker == 0 || asker == geteuid();
 	enum sess_uid_kind kind;
 
-	if (!strcmp(fact->name, "jobs_per_uid") || !strcmp(fact->name, "descriptors_per_uid") ||
-	    !strcmp(fact->name, "uid_cpu_bytes") || !strcmp(fact->name, "uid_nvme_bytes"))
-		return use_of_jobs(shard, fact->name, jobs, asker, is_admin);
+	if (is_of_account(fact->name)) {
+		zero_account_each(shard->zero, look_at_account, &search);
+		return search.use;
+	}
+	if (!strcmp(fact->name, "jobs_per_uid")) {
+		for (uint32_t i = 0; i < jobs->uid_count; i++)
+			search_take(&search, jobs->uids[i].uid, jobs->uids[i].job_count);
+		return search.use;
+	}
 	if (!sess_uid_find_kind(fact->key, &kind))
 		return use;
 	use.is_of_uid = true;
-	use.used = is_admin ? sess_uid_most(shard->uids, kind, &use.uid)
-	                    : sess_uid_used(shard->uids, asker, kind);
+	use.used = search.is_admin ? sess_uid_most(shard->uids, kind, &use.uid)
+	                           : sess_uid_used(shard->uids, asker, kind);
 	return use;
 }
 

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/catalog/catalog.h"
 #include "daemon/tier/account.h"
@@ -60,6 +61,11 @@ struct zero {
 	struct zero_put *puts[FAKE_MOVES_MAX];
 	uint32_t read_count, put_count; /* taken */
 	uint32_t release_count, drop_count;
+	bool waits_for_step;              /* holds without a name stay pending until … */
+	struct zero_snapshot_op *waiting; /* … fake_step_done() of this one */
+	bool is_long;                     /* the record of an export */
+	uint32_t change_count;            /* snapshots and jobs that were to be changed */
+	uint64_t today_write_bytes;       /* of the uid that asks; of uid 4242 twice as much */
 };
 
 DOUBLE struct zero fake;
@@ -135,6 +141,16 @@ DOUBLE struct tier_account *zero_account(struct zero *zero, uint32_t uid)
 	return &zero->account;
 }
 
+DOUBLE void zero_account_each(struct zero *zero,
+                              void (*each)(void *arg, uint32_t uid,
+                                           const struct tier_account *account,
+                                           uint64_t today_write_bytes),
+                              void *arg)
+{
+	each(arg, geteuid(), &zero->account, zero->today_write_bytes);
+	each(arg, 4242, &zero->account, 2 * zero->today_write_bytes);
+}
+
 DOUBLE int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_text *text,
                        struct zero_rank **ret_rank, uint64_t *ret_incarnation_number)
 {
@@ -206,19 +222,19 @@ DOUBLE void zero_snapshot_create(struct zero *zero, struct zero_snapshot_op *op)
 
 DOUBLE void zero_snapshot_remove(struct zero *zero, struct zero_snapshot_op *op)
 {
-	(void)zero;
+	zero->change_count++;
 	fake_snapshot(op);
 }
 
 DOUBLE void zero_snapshot_restore(struct zero *zero, struct zero_snapshot_op *op)
 {
-	(void)zero;
+	zero->change_count++;
 	fake_snapshot(op);
 }
 
 DOUBLE void zero_job_delete(struct zero *zero, struct zero_snapshot_op *op)
 {
-	(void)zero;
+	zero->change_count++;
 	fake_snapshot(op);
 }
 

@@ -93,6 +93,45 @@ Test(admin, status_tiers_and_limits_are_answered_in_one_connection)
 	client_close(other);
 }
 
+/* Of a uid's limits each shows what the uid with most holds, with or without jobs. */
+Test(admin, every_limit_of_a_uid_is_shown_with_its_present_use)
+{
+	static const struct sess_limit_fact facts[] = {
+		{ "sessions_per_uid", "limits.sessions_per_uid", 4 },
+		{ "connections_per_uid", "limits.connections_per_uid", 64 },
+		{ "descriptors_per_uid", "limits.descriptors_per_uid", 100 },
+		{ "answers_per_uid", "limits.answers_per_uid", 8 },
+		{ "answer_bytes_per_uid", "limits.answer_bytes_per_uid", 1000 },
+		{ "jobs_per_uid", "limits.jobs_per_uid", 9 },
+		{ "uid_cpu_bytes", "quota.uid_cpu", 1000 },
+		{ "uid_nvme_bytes", "quota.uid_nvme", 1000 },
+		{ "uid_write_bytes_per_day", "quota.uid_write_per_day", 1000 },
+	};
+	struct client *client = client_connect();
+	json_t *answer;
+
+	room.facts.limits = facts;
+	room.facts.limit_count = ZI_COUNT_OF(facts);
+	fake.today_write_bytes = 500;
+	fake.account.used_fds = 7;
+	client_hello(client);
+	ask(client, "limits");
+	answer = collect(client);
+	cr_assert_eq(json_array_size(answer), ZI_COUNT_OF(facts));
+	for (size_t i = 0; i < ZI_COUNT_OF(facts); i++) {
+		const json_t *limit = json_array_get(answer, i);
+
+		cr_expect(json_is_integer(json_object_get(limit, "used")), "%s", facts[i].name);
+		cr_expect(json_is_integer(json_object_get(limit, "uid")), "%s", facts[i].name);
+	}
+	cr_expect_eq(count_of(json_array_get(answer, 2), "used"), 7);
+	cr_expect_eq(count_of(json_array_get(answer, 8), "used"), 1000);
+	cr_expect_eq(count_of(json_array_get(answer, 8), "uid"), 4242, "an administrator asks");
+	json_decref(answer);
+	fake.account.used_fds = 0;
+	client_close(client);
+}
+
 Test(admin, unknown_questions_are_refused_with_what_is_answered_and_cost_nothing)
 {
 	static const char *const questions[] = { "",

@@ -86,12 +86,16 @@ void sess_answered(struct sess *session)
 /* The answer becomes text. Context: any thread that has the question. */
 void sess_write_out(struct sess *session)
 {
-	struct sess_inquiry *inquiry = &session->inquiry;
-
 	assert(!session->reply);
-	session->reply = json_dumps(inquiry->answer, JSON_COMPACT);
-	json_decref(inquiry->answer);
-	inquiry->answer = NULL;
+	session->reply = json_dumps(session->inquiry.answer, JSON_COMPACT);
+}
+
+/* The thread that made the answer frees it: a worker's thread, whose priority is low, would keep
+ * the lock of the shard's memory while others have the CPU. */
+void sess_free_answer(struct sess *session)
+{
+	json_decref(session->inquiry.answer);
+	session->inquiry.answer = NULL;
 }
 
 /* Context: a thread of the worker. */
@@ -102,7 +106,10 @@ static void dump_run(struct dev_task *task)
 
 static void dump_done(struct dev_task *task)
 {
-	sess_answered(container_of(task, struct sess, dump_task));
+	struct sess *session = container_of(task, struct sess, dump_task);
+
+	sess_free_answer(session);
+	sess_answered(session);
 }
 
 /* See sess.h. Context: shard thread. */

@@ -115,6 +115,7 @@ struct sess_inquiry {
 	uint32_t sequence;
 	uint64_t started_ns;                    /* the daemon's */
 	void (*answered)(struct zi_post *post); /* control thread: of session->post */
+	void (*held)(struct zi_post *post);     /* the same: EXPORT_OPEN goes on in its lane */
 	json_t *answer;                         /* NULL: refused */
 	int result;                             /* then: -ENOENT no such job, -ENOMEM; and why */
 	struct zi_text text;
@@ -270,3 +271,5 @@ void sess_answered(struct sess *session);
 void sess_answered_at_length(struct sess *session);
 /* Any thread: the answer as text, into session->reply. NULL there: no memory. */
 void sess_write_out(struct sess *session);
+/* The thread that made it. */
+void sess_free_answer(struct sess *session);

@@ -38,6 +38,24 @@ void sess_ask_end(struct sess *session)
 	session->answer_bytes = 0;
 }
 
+/* The uid has room for one more answer: what it asks is not done in vain. */
+static int ask_check_room(const struct sess *session, struct zi_text *text)
+{
+	struct sess_uids *uids = session->control->shard->uids;
+	int r = sess_uid_take(uids, session->uid, SESS_UID_ANSWERS, 1, text);
+
+	if (!r)
+		sess_uid_give(uids, session->uid, SESS_UID_ANSWERS, 1);
+	return err_trace(r);
+}
+
+/* One message, which the socket of a client that reads takes at once. Every question that changes
+ * something has such an answer, but for EXPORT_OPEN: it is not refused after the change. */
+static bool ask_is_short(const struct sess *session)
+{
+	return strlen(session->reply) <= ZI_MESSAGE_BYTES_MAX - sizeof(struct zi_message_header);
+}
+
 /* The reply is about to wait for its reader. */
 static int ask_count(struct sess *session, struct zi_text *text)
 {
@@ -78,6 +96,7 @@ static void ask_finish(struct sess *session)
 void sess_ask_flush(struct sess *session)
 {
 	struct zi_message_header *header = session->control->message;
+	struct zi_text text;
 	int r = 0;
 
 	assert(session->state == SESS_ASKING);
@@ -103,7 +122,8 @@ void sess_ask_flush(struct sess *session)
 		ask_finish(session);
 		return;
 	}
-	if (r == -EAGAIN)
+	/* Who reads nothing at all has no room even for a short answer, which is not counted. */
+	if (r == -EAGAIN && (session->answer_bytes || !ask_count(session, &text)))
 		r = zi_loop_modify(&session->socket_source, EPOLLOUT);
 	if (r) {
 		sess_drop(session);
@@ -137,6 +157,21 @@ static struct sess *ask_find(const struct zi_list *list, uid_t uid, enum sess_la
 	return NULL;
 }
 
+/* The question goes to the shard, or has its turn when the one before it is answered. */
+static void ask_enter(struct sess *session, enum sess_lane lane)
+{
+	struct sess_control *control = session->control;
+	bool is_free = !lane || !ask_find(&control->asked, session->uid, lane);
+
+	session->inquiry.lane = lane;
+	if (is_free) {
+		ask_post(session);
+		return;
+	}
+	zi_list_remove(&session->waiting_link);
+	zi_list_push_back(&control->queued, &session->waiting_link);
+}
+
 /* A question is answered: the next one of its lane goes. */
 static void ask_next(struct sess_control *control, uid_t uid, enum sess_lane lane)
 {
@@ -144,6 +179,15 @@ static void ask_next(struct sess_control *control, uid_t uid, enum sess_lane lan
 
 	if (next)
 		ask_post(next);
+}
+
+/* The answer is refused: nothing stays of the question. */
+static void ask_take_back(struct sess *session)
+{
+	free(session->reply);
+	session->reply = NULL;
+	if (session->inquiry.question == SESS_ASK_EXPORT_OPEN)
+		sess_export_drop(session);
 }
 
 /* Back from the shard. */
@@ -160,14 +204,14 @@ static void ask_answered(struct zi_post *post)
 		sess_drop(session);
 		return;
 	}
-	if (inquiry->answer)
+	if (inquiry->answer) {
 		sess_write_out(session);
-	if (session->reply) {
+		sess_free_answer(session);
+	}
+	if (session->reply && !ask_is_short(session)) {
 		inquiry->result = ask_count(session, &inquiry->text);
-		if (inquiry->result) {
-			free(session->reply);
-			session->reply = NULL;
-		}
+		if (inquiry->result)
+			ask_take_back(session);
 	}
 	if (session->reply) {
 		session->reply_bytes = strlen(session->reply);
@@ -183,6 +227,19 @@ static void ask_answered(struct zi_post *post)
 		return;
 	}
 	ask_finish(session);
+}
+
+/* The step that EXPORT_OPEN waited for is held: what is left of it has its turn in the lane. */
+static void ask_held(struct zi_post *post)
+{
+	struct sess *session = container_of(post, struct sess, post);
+
+	session->is_asked = false;
+	zi_list_remove(&session->waiting_link);
+	if (session->is_socket_gone || session->control->is_stopping)
+		sess_drop(session);
+	else
+		ask_enter(session, SESS_LANE_OPEN);
 }
 
 /* Context: shard thread. */
@@ -260,9 +317,9 @@ static void ask_at_shard(struct zi_post *post)
 	}
 }
 
-static enum sess_lane ask_lane(enum sess_question question)
+static enum sess_lane ask_lane(const struct sess_inquiry *inquiry)
 {
-	switch (question) {
+	switch (inquiry->question) {
 	case SESS_ASK_STATUS:
 	case SESS_ASK_TIERS:
 	case SESS_ASK_JOBS:
@@ -270,6 +327,8 @@ static enum sess_lane ask_lane(enum sess_question question)
 	case SESS_ASK_SNAPSHOT_LIST:
 		return SESS_LANE_SHOW;
 	case SESS_ASK_EXPORT_OPEN:
+		/* The job's step may wait for a trainer that was stopped: see ask_held(). */
+		return inquiry->name[0] ? SESS_LANE_OPEN : SESS_LANE_NONE;
 	case SESS_ASK_LOAD_OPEN:
 	case SESS_ASK_LOAD_DESCRIBE:
 		return SESS_LANE_OPEN;
@@ -317,18 +376,20 @@ static int ask_check_uid(const struct sess *session, struct zi_text *text)
  */
 int sess_ask(struct sess *session, const struct zi_admin *admin)
 {
-	struct sess_control *control = session->control;
 	struct zi_text text;
 	int r;
 
 	session->inquiry = (struct sess_inquiry){
 		.sequence = admin->header.sequence,
-		.started_ns = control->started_ns,
+		.started_ns = session->control->started_ns,
 		.answered = ask_answered,
+		.held = ask_held,
 	};
 	r = sess_ask_words(admin->command, &session->inquiry, &text);
 	if (!r)
 		r = ask_check_uid(session, &text);
+	if (!r)
+		r = ask_check_room(session, &text);
 	if (r)
 		return err_trace(sess_send_error(session, admin->header.sequence, r, text.chars));
 	/* Its socket is not read until the answer is out: one question at a time. */
@@ -337,14 +398,6 @@ int sess_ask(struct sess *session, const struct zi_admin *admin)
 		return err_trace(r);
 	sess_set_state(session, SESS_ASKING);
 	zi_loop_disarm(&session->timer);
-	session->inquiry.lane = ask_lane(session->inquiry.question);
-	if (!session->inquiry.lane ||
-	    !ask_find(&control->asked, session->uid, session->inquiry.lane)) {
-		ask_post(session);
-		return 0;
-	}
-	/* It has its turn when the question before it is answered. */
-	zi_list_remove(&session->waiting_link);
-	zi_list_push_back(&control->queued, &session->waiting_link);
+	ask_enter(session, ask_lane(&session->inquiry));
 	return 0;
 }

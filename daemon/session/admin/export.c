@@ -37,7 +37,7 @@ struct sess_export {
 	struct sess_shard *shard;
 	struct sess *session; /* while a question is out */
 	struct zero_snapshot *held;
-	struct tier_segment *segment; /* of all windows */
+	struct tier_segment *segment; /* of all windows; NULL: the step is held, no more */
 	int readonly_fd;              /* of the segment, until the answer to `open` is out; -1 */
 	uint64_t window_bytes;        /* of one */
 	struct export_window windows[SESS_WINDOWS];
@@ -73,7 +73,7 @@ static void discarded(struct dev_task *task)
  * that stops leaves the pages to zctl, which may still copy from them. */
 static void export_end(struct sess_export *export)
 {
-	if (export->shard->ring_tier->is_stopping) {
+	if (export->shard->ring_tier->is_stopping || !export->segment) {
 		export_free(export);
 		return;
 	}
@@ -247,6 +247,7 @@ static void build(struct dev_task *task)
 		return;
 	inquiry->answer = answer_record(export);
 	sess_write_out(export->session);
+	sess_free_answer(export->session);
 }
 
 static void built(struct dev_task *task)
@@ -263,13 +264,30 @@ static void built(struct dev_task *task)
 	inquiry->result = r;
 	if (r) {
 		zi_freep(&session->reply);
+		session->export = NULL;
 		export_free(export);
-	} else {
-		session->export = export;
 	}
 	sess_answered(session);
 }
 
+/* Pays for the windows and has them built. */
+static void build_windows(struct sess *session, struct sess_export *export)
+{
+	struct sess_inquiry *inquiry = &session->inquiry;
+
+	inquiry->result = charge_windows(session, export, &inquiry->text);
+	if (inquiry->result) {
+		session->export = NULL;
+		export_free(export);
+		sess_answered(session);
+		return;
+	}
+	export->task =
+		(struct dev_task){ .run = build, .done = built, .loop = export->shard->loop };
+	dev_submit(export->shard->worker, &export->task);
+}
+
+/* The record is held. Where it may have taken long, the rest waits for its turn. */
 static void opened(struct zero_snapshot_op *op)
 {
 	struct sess_inquiry *inquiry = container_of(op, struct sess_inquiry, snapshot_op);
@@ -294,16 +312,11 @@ static void opened(struct zero_snapshot_op *op)
 	export->readonly_fd = -1;
 	export->shard = session->control->shard;
 	export->session = session;
-	inquiry->result = charge_windows(session, export, &inquiry->text);
-	if (inquiry->result) {
-		export_free(export);
-		sess_answered(session);
-		return;
-	}
-	export->task = (struct dev_task){ .run = build,
-		                          .done = built,
-		                          .loop = session->control->shard->loop };
-	dev_submit(session->control->shard->worker, &export->task);
+	session->export = export;
+	if (inquiry->lane)
+		build_windows(session, export);
+	else
+		zi_loop_post(session->control->loop, &session->post, inquiry->held);
 }
 
 /* ---- read, wait ---- */
@@ -464,6 +477,10 @@ void sess_answer_export(struct sess_shard *shard, struct sess *session)
 		(void)zi_copy_name(op->job, sizeof(op->job), inquiry->job); /* As long. */
 		(void)zi_copy_name(op->name, sizeof(op->name), inquiry->name);
 		zero_snapshot_hold(shard->zero, op);
+		return;
+	}
+	if (inquiry->question == SESS_ASK_EXPORT_OPEN && !session->export->segment) {
+		build_windows(session, session->export);
 		return;
 	}
 	if (inquiry->question == SESS_ASK_EXPORT_OPEN)

@@ -215,6 +215,17 @@ static void read_description(struct dev_task *task)
 	                              import->byte_count, &import->session->inquiry.text);
 }
 
+/* Context: the worker's thread that made it, as in sess_free_answer(). */
+static void forget_description(struct dev_task *task)
+{
+	sess_description_free(&container_of(task, struct sess_import, task)->description);
+}
+
+static void description_forgotten(struct dev_task *task)
+{
+	sess_answered(container_of(task, struct sess_import, task)->session);
+}
+
 static void described(struct dev_task *task)
 {
 	struct sess_import *import = container_of(task, struct sess_import, task);
@@ -234,13 +245,12 @@ static void described(struct dev_task *task)
 				.has_state = import->description.has_state,
 			},
 			&inquiry->text, &import->import);
-	sess_description_free(&import->description);
 	inquiry->result = r;
 	if (!r) {
 		inquiry->answer = json_object();
 		answer_word(inquiry->answer, "job", import->job);
 	}
-	sess_answered(session);
+	work(import, forget_description, description_forgotten);
 }
 
 /* 0: described() follows. */

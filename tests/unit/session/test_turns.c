@@ -18,6 +18,7 @@ static struct {
 	struct dev dev;
 	struct dev_task *tasks[TASKS_MAX];
 	uint32_t count;
+	bool is_running; /* a task: what happens does so on the worker's thread */
 } held;
 
 static void held_submit(struct dev *dev, struct dev_task *task)
@@ -45,7 +46,9 @@ static void run_one(void)
 	cr_assert_gt(held.count, 0);
 	held.count--;
 	memmove(held.tasks, held.tasks + 1, held.count * sizeof(*held.tasks));
+	held.is_running = true;
 	task->run(task);
+	held.is_running = false;
 	task->done(task);
 	settle();
 }
@@ -97,7 +100,7 @@ Test(turns, one_question_of_a_uid_and_lane_is_worked_on_and_the_others_wait)
 
 	for (uint32_t i = 0; i < 3; i++) {
 		clients[i] = greeted();
-		tell(clients[i], "export open held");
+		tell(clients[i], "export open held/step-1");
 		cr_assert_eq(held.count, 1, "question %u", i);
 	}
 	/* Another lane does not wait. */
@@ -128,9 +131,9 @@ Test(turns, a_client_that_goes_while_it_waits_for_its_turn_is_forgotten)
 {
 	struct client *first = greeted(), *second = greeted(), *third = greeted();
 
-	tell(first, "export open held");
-	tell(second, "export open held");
-	tell(third, "export open held");
+	tell(first, "export open held/step-1");
+	tell(second, "export open held/step-1");
+	tell(third, "export open held/step-1");
 	client_close(second);
 	settle();
 	cr_assert_eq(room.control->used_count, 2);
@@ -141,6 +144,52 @@ Test(turns, a_client_that_goes_while_it_waits_for_its_turn_is_forgotten)
 	cr_assert_eq(client_receive(third), ZI_MESSAGE_ADMIN_REPLY);
 	cr_assert_eq(fake.release_count, 1);
 	client_close(third);
+}
+
+Test(turns, an_export_that_waits_for_a_stopped_trainer_keeps_no_other_waiting)
+{
+	struct client *stopped = greeted(), *other = greeted();
+
+	fake.waits_for_step = true;
+	tell(stopped, "export open held");
+	cr_assert_not_null(fake.waiting);
+	tell(other, "export open held/step-1");
+	cr_assert_eq(held.count, 1, "another export is worked on");
+	run_one();
+	cr_assert_eq(client_receive(other), ZI_MESSAGE_ADMIN_REPLY);
+	cr_assert_eq(client_receive(stopped), 0);
+	/* Its windows have their turn in the lane, like any other's. */
+	client_close(other);
+	run_all();
+	other = greeted();
+	tell(other, "export open held/step-1");
+	fake_step_done();
+	settle();
+	cr_assert_eq(held.count, 1, "one at a time");
+	run_all();
+	cr_assert_eq(client_receive(other), ZI_MESSAGE_ADMIN_REPLY);
+	cr_assert_eq(client_receive(stopped), ZI_MESSAGE_ADMIN_REPLY);
+	client_close(other);
+	client_close(stopped);
+}
+
+Test(turns, a_held_step_is_let_go_when_its_client_leaves_before_its_turn)
+{
+	struct client *client = greeted(), *other = greeted();
+
+	fake.waits_for_step = true;
+	tell(client, "export open held");
+	tell(other, "export open held/step-1");
+	fake_step_done();
+	settle();
+	client_close(client);
+	settle();
+	cr_assert_eq(fake.release_count, 1);
+	cr_assert_eq(room.control->used_count, 1);
+	fake.waits_for_step = false;
+	run_all();
+	cr_assert_eq(client_receive(other), ZI_MESSAGE_ADMIN_REPLY);
+	client_close(other);
 }
 
 Test(turns, a_description_beyond_the_limits_is_refused_by_its_head)
@@ -167,6 +216,60 @@ Test(turns, a_description_beyond_the_limits_is_refused_by_its_head)
 	             "limits.params)");
 	cr_assert_eq(held.count, 0, "nothing was copied");
 	cr_assert_eq(zi_region_unmap(window, 1 << 20), 0);
+	client_close(client);
+}
+
+/* ---- whose memory the worker's thread frees ---- */
+
+#define BLOCKS 4096u
+
+/* What jansson has of the allocator, and who asked for it. */
+static struct {
+	void *place;
+	bool is_workers;
+} blocks[BLOCKS];
+static uint32_t foreign_count; /* freed by the worker, and made by another thread */
+
+static void *count_malloc(size_t bytes)
+{
+	void *place = malloc(bytes);
+	uint32_t i = 0;
+
+	while (i < BLOCKS && blocks[i].place)
+		i++;
+	cr_assert_lt(i, BLOCKS);
+	blocks[i].place = place;
+	blocks[i].is_workers = held.is_running;
+	return place;
+}
+
+static void count_free(void *place)
+{
+	for (uint32_t i = 0; place && i < BLOCKS; i++) {
+		if (blocks[i].place != place)
+			continue;
+		foreign_count += held.is_running && !blocks[i].is_workers;
+		blocks[i].place = NULL;
+		break;
+	}
+	free(place);
+}
+
+Test(turns, the_worker_frees_no_memory_of_the_shards_arena)
+{
+	static const char *const questions[] = { "jobs", "limits", "export open held/step-1" };
+	struct client *client = greeted();
+
+	fake.job_count = 3;
+	json_set_alloc_funcs(count_malloc, count_free);
+	for (size_t i = 0; i < ZI_COUNT_OF(questions); i++) {
+		tell(client, questions[i]);
+		cr_assert_eq(held.count, 1, "%s", questions[i]);
+		run_one();
+		cr_assert_eq(client_receive(client), ZI_MESSAGE_ADMIN_REPLY, "%s", questions[i]);
+		cr_expect_eq(foreign_count, 0, "%s: %u blocks", questions[i], foreign_count);
+	}
+	json_set_alloc_funcs(malloc, free);
 	client_close(client);
 }
 
@@ -215,6 +318,64 @@ Test(places, answers_that_nobody_reads_have_a_limit_with_its_figure)
 	settle();
 	cr_assert_eq(sess_uid_used(room.shard->uids, geteuid(), SESS_UID_ANSWERS), 0);
 	cr_assert_eq(sess_uid_used(room.shard->uids, geteuid(), SESS_UID_ANSWER_BYTES), 0);
+}
+
+Test(places, who_does_not_read_its_answers_is_refused_before_anything_is_changed)
+{
+	static const char *const commands[] = { "delete job0", "snapshot rm job0/step-1",
+		                                "snapshot restore job0/step-1" };
+	enum { ANSWERS = 8 }; /* room.h */
+	struct client *clients[ANSWERS], *client = greeted();
+
+	for (uint32_t i = 0; i < ANSWERS; i++)
+		clients[i] = unread();
+	for (size_t i = 0; i < ZI_COUNT_OF(commands); i++) {
+		tell(client, commands[i]);
+		expect_error(client, -EMFILE, "8 answers that it has not read, 8 are allowed");
+		cr_expect_eq(fake.change_count, 0, "%s was done all the same", commands[i]);
+	}
+	for (uint32_t i = 0; i < ANSWERS; i++)
+		client_close(clients[i]);
+	settle();
+	tell(client, commands[0]);
+	cr_expect_gt(client_receive(client), 0);
+	cr_expect_eq(fake.change_count, 1);
+	client_close(client);
+}
+
+/* An answer to a change is one message, and is not refused when the change is done. */
+Test(bytes, short_answers_are_given_whatever_others_are_unread)
+{
+	struct client *client;
+
+	room_open_limited(4, 4, 1);
+	client = greeted();
+	tell(client, "delete job0");
+	cr_expect_eq(client_receive(client), ZI_MESSAGE_ADMIN_REPLY, "%s",
+	             client->in.error.text.chars);
+	cr_expect_eq(fake.change_count, 1);
+	client_close(client);
+	room_close();
+}
+
+Test(bytes, an_export_whose_answer_is_refused_is_not_open)
+{
+	struct client *client;
+
+	room_open_limited(4, 4, 64 << 10);
+	client = greeted();
+	fake.is_long = true;
+	tell(client, "export open held/step-1");
+	expect_error(client, -EMFILE, "64 KiB are allowed (limits.answer_bytes_per_uid)");
+	settle();
+	cr_expect_eq(fake.release_count, 1);
+	cr_expect_eq(room.tier.used_bytes, 0);
+	fake.is_long = false;
+	tell(client, "export open held/step-1");
+	cr_expect_eq(client_receive(client), ZI_MESSAGE_ADMIN_REPLY, "%s",
+	             client->in.error.text.chars);
+	client_close(client);
+	room_close();
 }
 
 Test(bytes, of_answers_that_nobody_reads_have_a_limit_with_its_figure)

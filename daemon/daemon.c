@@ -282,6 +282,8 @@ static int make_parts(struct daemon *daemon, struct zi_text *text)
 	uint64_t capacity_bytes;
 	int r;
 
+	if (limits_descriptors_are_few(daemon->config, text))
+		log_warning("%s", text->chars);
 	r = limits_check(daemon->config, text, &capacity_bytes);
 	if (!r)
 		r = make_state_dir(daemon->config, text);

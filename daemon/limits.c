@@ -52,6 +52,30 @@ uint32_t limits_uid_descriptors(const struct config *config)
 	                        UINT32_MAX);
 }
 
+/* 6 for each session (docs/CONFIG.md), and segments of its jobs. */
+#define LIMITS_SESSION_DESCRIPTORS 6u
+
+/* See limits.h. */
+bool limits_descriptors_are_few(const struct config *config, struct zi_text *text)
+{
+	uint64_t few = limits_uid_descriptors(config);
+	uint64_t wanted =
+		LIMITS_SESSION_DESCRIPTORS * config->sessions_per_uid + LIMITS_UID_DESCRIPTORS;
+	struct rlimit limit = { .rlim_cur = 0 };
+
+	(void)getrlimit(RLIMIT_NOFILE, &limit); /* For people. */
+	if (few >= wanted || config->descriptors_per_uid)
+		return false;
+	zi_text_set(text,
+	            "limits.descriptors_per_uid = auto is %llu, a quarter of RLIMIT_NOFILE (%llu): "
+	            "%llu sessions of a uid (limits.sessions_per_uid) need %llu. Raise "
+	            "RLIMIT_NOFILE to %llu (LimitNOFILE=, ulimit -n), or expect refusals",
+	            (unsigned long long)few, (unsigned long long)limit.rlim_cur,
+	            (unsigned long long)config->sessions_per_uid, (unsigned long long)wanted,
+	            (unsigned long long)(wanted * LIMITS_UID_SHARES));
+	return true;
+}
+
 /* A process with CAP_IPC_LOCK locks what it likes. */
 static bool may_lock_anything(void)
 {

@@ -3,6 +3,7 @@
  * thread, before anything is allocated. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/text.h"
@@ -16,6 +17,9 @@ struct config;
 void limits_raise(void);
 /* limits.descriptors_per_uid, "auto" resolved: a quarter of RLIMIT_NOFILE. */
 uint32_t limits_uid_descriptors(const struct config *config);
+/* Whether "auto" is less than the sessions of one uid need (limits.sessions_per_uid): @text has the
+ * figures, and what to raise. */
+bool limits_descriptors_are_few(const struct config *config, struct zi_text *text);
 /* Capacity of the CPU tier, "auto" resolved. Refused with both figures when it is more than there
  * is, when it should be locked or huge and cannot be. */
 int limits_check(const struct config *config, struct zi_text *text, uint64_t *ret_capacity_bytes);

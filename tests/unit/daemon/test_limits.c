@@ -131,6 +131,31 @@ Test(limits, trying_to_lock_asks_for_nothing)
 	cr_assert_eq(as_nobody(0, check_lock_tried), 0);
 }
 
+static int compare_descriptors(void)
+{
+	struct rlimit limit = { 1024, 1024 };
+
+	if (setrlimit(RLIMIT_NOFILE, &limit))
+		return 1;
+	if (!limits_descriptors_are_few(&config, &text) || limits_uid_descriptors(&config) != 256)
+		return 2;
+	if (!strstr(text.chars, "auto is 256, a quarter of RLIMIT_NOFILE (1024): 64 sessions of a "
+	                        "uid (limits.sessions_per_uid) need 448. Raise RLIMIT_NOFILE to "
+	                        "1792"))
+		return 3;
+	config.sessions_per_uid = 32;
+	if (limits_descriptors_are_few(&config, &text))
+		return 4;
+	config.sessions_per_uid = 64;
+	config.descriptors_per_uid = 256; /* Somebody decided so. */
+	return limits_descriptors_are_few(&config, &text) ? 5 : 0;
+}
+
+Test(limits, descriptors_that_are_few_for_the_sessions_of_a_uid_are_told_with_figures)
+{
+	cr_assert_eq(as_nobody(1 << 20, compare_descriptors), 0);
+}
+
 static int raise_and_compare(void)
 {
 	struct rlimit limit;

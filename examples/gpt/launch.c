@@ -106,6 +106,15 @@ static uint64_t own_start_ticks(void)
 	return ticks;
 }
 
+/* In the child: what the parent waits for is not the rank's, nor a program's that it starts. */
+static void close_inherited(const struct launch *launch)
+{
+	(void)close(launch->signal_fd);
+	for (uint32_t rank = 0; rank < launch->process_count; rank++)
+		if (launch->pidfds[rank] >= 0)
+			(void)close(launch->pidfds[rank]);
+}
+
 /* In the child: the variables a launcher sets, then the rank's life. */
 static int child_main(const struct launch *launch, uint32_t rank, uint32_t restart, pid_t parent,
                       gpt_rank_fn rank_main, void *arg)
@@ -113,6 +122,7 @@ static int child_main(const struct launch *launch, uint32_t rank, uint32_t resta
 	struct gpt_args args = *launch->args;
 	char text[32];
 
+	close_inherited(launch);
 	(void)sigprocmask(SIG_SETMASK, &launch->former_mask, NULL);
 	/* Ranks do not outlive their parent; it may have gone between fork() and here. */
 	if (prctl(PR_SET_PDEATHSIG, SIGTERM) || getppid() != parent)
@@ -166,9 +176,8 @@ static int start_all(struct launch *launch, uint32_t restart, gpt_rank_fn rank_m
 		}
 		launch->pids[rank] = pid;
 		launch->running_count++;
+		/* Where the kernel or a sandbox has none, pause_ms() sees the rank's end later. */
 		launch->pidfds[rank] = (int)syscall(SYS_pidfd_open, pid, 0);
-		if (launch->pidfds[rank] < 0)
-			return -errno; /* The rank is ended with the others. */
 	}
 	return 0;
 }

@@ -6,13 +6,19 @@
  */
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,6 +69,59 @@ static int check_names(const struct gpt_args *args, struct gpt_board *board, voi
 	    strcmp(getenv("LOCAL_RANK"), want) != 0)
 		return 1;
 	return args->incarnation && strstr(args->incarnation, ".0") ? GPT_EXIT_DONE : 1;
+}
+
+/* Of descriptors that wait for processes or signals there is none. */
+static int check_descriptors(const struct gpt_args *args, struct gpt_board *board, void *arg)
+{
+	int code = GPT_EXIT_DONE;
+
+	(void)args;
+	(void)board;
+	(void)arg;
+	for (int fd = 0; fd < 256; fd++) {
+		char path[32], link[64] = "";
+
+		(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		if (readlink(path, link, sizeof(link) - 1) > 0 &&
+		    (strstr(link, "pidfd") || strstr(link, "signalfd")))
+			code = 3;
+	}
+	return code;
+}
+
+Test(launch, ranks_have_no_descriptor_of_their_parent)
+{
+	struct gpt_args args = arguments(3, 0);
+
+	cr_expect_eq(gpt_launch(&args, check_descriptors, NULL), GPT_EXIT_DONE);
+}
+
+/* From here on pidfd_open() fails with @error, as in some sandboxes and before Linux 5.3. */
+static void refuse_pidfds(uint32_t error)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
+
+	cr_assert_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	cr_assert_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+Test(launch, ranks_start_and_end_without_pidfds)
+{
+	static const uint32_t errors[] = { ENOSYS, EPERM };
+	struct gpt_args args = arguments(2, 0);
+	struct plan plan = { .culprit = -1 };
+
+	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+		refuse_pidfds(errors[i]); /* The newest filter's error counts. */
+		cr_expect_eq(gpt_launch(&args, play, &plan), GPT_EXIT_DONE);
+	}
 }
 
 Test(launch, ranks_find_a_launchers_variables_and_an_incarnation)

@@ -144,6 +144,7 @@ struct zinf {
 	char path[ZINF_NAME_BYTES * 2];  /* of the socket */
 	struct zi_text text;             /* of the last failure, */
 	int text_error;                  /* and what it was; 0: none yet */
+	bool is_breached;                /* by the daemon: nothing it says is believed */
 	struct zi_text over_text;
 
 	/* The model. */

@@ -57,6 +57,7 @@ int zi_client_breach(struct zinf *zinf, const char *what)
 	struct zi_text text;
 
 	zi_text_set(&text, "zinfd at %s broke the protocol: %s", zinf->path, what);
+	zinf->is_breached = true;
 	return err_trace(zi_client_over(zinf, -EPROTO, &text));
 }
 

@@ -84,6 +84,9 @@ int zi_client_reap(struct zinf *zinf)
 {
 	struct zi_cqe cqe;
 
+	/* A daemon that broke the protocol is believed nothing more. */
+	if (zinf->is_breached)
+		return err_trace(zi_client_over(zinf, zinf->over, &zinf->over_text));
 	/* At most as many completions as there can be: a daemon cannot hold us here. */
 	for (uint32_t i = 0; i <= zinf->entries; i++) {
 		int r = zi_ring_pop(&zinf->cq, &cqe);

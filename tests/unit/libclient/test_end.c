@@ -3,9 +3,11 @@
  * first reason is returned at once by every call from then on. Method: the fake daemon dies, breaks
  * the group, falls silent or lies, at each kind of call; times are bounded. */
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <unistd.h>
 
+#include "libclient/client.h"
 #include "tests/fake/fake_job.h"
 
 /* Every call that can fail, with what it should return once the session is over. */
@@ -143,6 +145,23 @@ Test(end, step_that_was_committed_before_the_end_is_reported_so)
 	cr_assert_eq(zinf_ping(job.zinf), -ESTALE);
 	cr_assert_eq(zinf_wait(job.zinf, ticket, &stats), 0);
 	cr_assert_eq(stats.step, 1);
+	fake_job_leave(&job);
+}
+
+/* Its completion lies in the ring, and is not taken. */
+Test(end, a_daemon_that_broke_the_protocol_is_believed_nothing_more, .timeout = 120)
+{
+	struct fake_job job = fake_job_attach(&(struct fake_daemon_options){ 0 });
+	zinf_ticket ticket;
+
+	fake_job_materialize(&job);
+	fake_job_backward(&job);
+	cr_assert_eq(zinf_step(job.zinf, NULL, 0, &ticket), 0);
+	while (!zi_ring_has_work(&job.zinf->cq))
+		(void)sched_yield();
+	cr_assert_eq(zi_client_breach(job.zinf, "garbage on the socket"), -EPROTO);
+	cr_expect_eq(zinf_wait(job.zinf, ticket, NULL), -EPROTO);
+	expect_text(job.zinf, "garbage on the socket");
 	fake_job_leave(&job);
 }
 

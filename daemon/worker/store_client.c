@@ -184,14 +184,15 @@ static bool is_worth_another(int error)
 	return error == -EBUSY || error == -EPIPE;
 }
 
-/* Connects and greets until the deadline. Return: 0; the last error; -EBUSY with @text: the store
- * turned us away, whatever happened to the attempt that the deadline cut short. */
+/* Connects and greets until the deadline. Return: 0; the last error; with @text, whatever happened
+ * to the attempt that the deadline cut short: -EBUSY the store turned us away, -EPIPE it only
+ * closed our connections. */
 static int open_in_time(struct store_client *client, const struct store_client_options *options,
                         uint64_t deadline_ns, struct zi_text *text)
 {
 	struct zi_text why = { "" };
+	uint32_t busy_count = 0, cut_count = 0;
 	bool is_connected;
-	uint32_t count = 0;
 	int r;
 
 	do {
@@ -201,13 +202,20 @@ static int open_in_time(struct store_client *client, const struct store_client_o
 		r = r ? r : greet(client, options, deadline_ns, text);
 		if (r == -EBUSY) {
 			why = *text;
-			count++;
+			busy_count++;
 		}
+		cut_count += r == -EPIPE;
 	} while (is_worth_another(r) && !store_link_pause(&client->link, deadline_ns));
-	if (count && (r == -ETIMEDOUT || is_worth_another(r)))
+	if (busy_count && (r == -ETIMEDOUT || is_worth_another(r)))
 		return err_origin(zi_text_error(
 			text, -EBUSY, "the store at %s turned this node away %u times: %.150s",
-			client->place, count, why.chars));
+			client->place, busy_count + cut_count, why.chars));
+	if (cut_count && (r == -ETIMEDOUT || r == -EPIPE))
+		return err_origin(zi_text_error(
+			text, -EPIPE,
+			"the store at %s closed %u connections of this node without an answer: "
+			"other programs take its places, or the first node's worker ended",
+			client->place, cut_count));
 	if (r == -ETIMEDOUT && is_connected)
 		return err_trace(zi_text_error(
 			text, r,

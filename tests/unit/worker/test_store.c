@@ -471,3 +471,50 @@ Test(store, any_address_serves_both_families)
 	store_client_close(client);
 	store_stop(&store);
 }
+
+/* ---- a port that closes every connection ---- */
+
+static int listen_fd;
+static uint32_t is_over;
+
+static int close_all(void *arg)
+{
+	(void)arg;
+	while (!__atomic_load_n(&is_over, __ATOMIC_ACQUIRE)) {
+		struct pollfd ready = { .fd = listen_fd, .events = POLLIN };
+
+		if (poll(&ready, 1, 10) > 0)
+			(void)zi_close(accept(listen_fd, NULL, NULL)); /* Always -1. */
+	}
+	return 0;
+}
+
+Test(store, connections_that_are_closed_without_an_answer_are_counted, .timeout = 300)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+		                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct store_client_options options = {
+		.host = "127.0.0.1", .job = "gpt", .incarnation = "run.0", .name = "test"
+	};
+	struct zi_thread thread = { .is_started = false };
+	socklen_t bytes = sizeof(address);
+	struct store_client *client = NULL;
+	struct zi_text text = { "" };
+	int r = 0;
+
+	listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	cr_assert_eq(bind(listen_fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	cr_assert_eq(listen(listen_fd, 64), 0);
+	cr_assert_eq(getsockname(listen_fd, (struct sockaddr *)&address, &bytes), 0);
+	options.port = ntohs(address.sin_port);
+	cr_assert_eq(zi_thread_start(&thread, "closes", close_all, NULL), 0);
+	/* A crowded machine has the time that it needs. */
+	for (uint64_t ns = ZI_NS_PER_S / 4; r != -EPIPE && ns < STORE_TEST_NS; ns *= 4)
+		r = store_client_open(&options, zi_clock_deadline_ns(ns), &text, &client);
+	cr_expect_eq(r, -EPIPE, "%d: %s", r, text.chars);
+	cr_expect(strstr(text.chars, "connections of this node without an answer"), "%s",
+	          text.chars);
+	__atomic_store_n(&is_over, 1, __ATOMIC_RELEASE);
+	cr_assert_eq(zi_thread_join(&thread), 0);
+	zi_close(listen_fd);
+}

@@ -161,10 +161,18 @@ static void fill_nodes(const struct zero_job *job, struct zero_job_report *repor
 	}
 }
 
+/* The job as a daemon before this one lost it: of the same owner, or it is another's of that name.
+ * -1: none. */
+static int64_t lost_step_of(const struct zero_job *job)
+{
+	const struct zero_job *lost = lost_find(job->zero, job->name);
+
+	return lost && lost->uid == job->uid ? lost->lost_step : -1;
+}
+
 static void fill(const struct zero_job *job, struct zero_job_report *report)
 {
 	const struct zero_pipeline *pipeline = &job->pipeline;
-	const struct zero_job *lost = lost_find(job->zero, job->name);
 	bool is_flowing = pipeline->kind != ZERO_PIPELINE_NONE;
 
 	*report = (struct zero_job_report){
@@ -180,7 +188,7 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 		.is_stateless = job->is_stateless,
 		.committed_step = job->committed_step,
 		.current_step = job->current_step,
-		.lost_step = lost ? lost->lost_step : -1,
+		.lost_step = lost_step_of(job),
 		.element_count = job->element_count,
 		.padded_count = job->padded_count,
 		.unit_count = job->layout.unit_count,
@@ -205,6 +213,14 @@ static void fill(const struct zero_job *job, struct zero_job_report *report)
 	fill_flush(job, report);
 	fill_ranks(job, report);
 	fill_nodes(job, report);
+}
+
+/* Its owner makes it anew. */
+static bool is_new(struct zero *zero, const struct zero_job *lost)
+{
+	const struct zero_job *job = job_find(zero, lost->name);
+
+	return job && job->uid == lost->uid;
 }
 
 /**
@@ -232,8 +248,8 @@ bool zero_report(struct zero *zero, const char *job,
 	zi_list_for_each(link, &zero->lost) {
 		const struct zero_job *lost = container_of(link, struct zero_job, jobs_link);
 
-		if ((job && strcmp(lost->name, job) != 0) || job_find(zero, lost->name))
-			continue; /* It begins anew: told with the new one. */
+		if ((job && strcmp(lost->name, job) != 0) || is_new(zero, lost))
+			continue; /* Told with the new one. */
 		is_found = true;
 		fill(lost, &report);
 		each(arg, &report);

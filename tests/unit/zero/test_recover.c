@@ -240,6 +240,21 @@ Test(zero_recover, state_in_memory_alone_is_reported_as_lost_and_the_name_is_fre
 	end();
 }
 
+struct shown {
+	uint32_t count;
+	int64_t steps[2];
+	uint32_t uids[2];
+};
+
+static void take_shown(void *arg, const struct zero_job_report *report)
+{
+	struct shown *shown = arg;
+
+	cr_assert_lt(shown->count, 2);
+	shown->steps[shown->count] = report->lost_step;
+	shown->uids[shown->count++] = report->uid;
+}
+
 /* As if zinfd were started again, with nothing but the catalog. */
 static void lose(void)
 {
@@ -268,6 +283,22 @@ Test(zero_recover, ranks_of_its_owner_learn_where_a_lost_job_stood)
 	options.uid = 0;
 	cr_assert_eq(actor_attach(&node, &actors[0], &options), 0, "%s", actors[0].text.chars);
 	cr_expect_eq(zero_lost_step(actors[0].rank), 3);
+	end();
+}
+
+/* Names of jobs are one space for all uids: what another one lost is not told of this one's. */
+Test(zero_recover, a_lost_step_is_not_shown_with_a_job_of_that_name_of_another_uid)
+{
+	struct shown shown = { .count = 0 };
+
+	lose();
+	container_of(node.zero->lost.next, struct zero_job, jobs_link)->uid++;
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	(void)zero_report(node.zero, "train", take_shown, &shown);
+	cr_assert_eq(shown.count, 2, "each uid's");
+	cr_expect_eq(shown.steps[0], -1);
+	cr_expect_eq(shown.steps[1], 3);
+	cr_expect_neq(shown.uids[0], shown.uids[1]);
 	end();
 }
 

@@ -144,12 +144,8 @@ static int target_end(struct target *target)
 
 	if (target->is_directory && sync_directory(target->partial))
 		return complain("syncing", target->partial);
-	if (renameat2(AT_FDCWD, target->partial, AT_FDCWD, target->path, RENAME_NOREPLACE)) {
-		/* Some file systems do not know the flag. */
-		if (errno != EINVAL || !access(target->path, F_OK) ||
-		    rename(target->partial, target->path))
-			return complain("renaming to", target->path);
-	}
+	if (export_rename(target->partial, target->path, target->is_directory))
+		return complain("renaming to", target->path);
 	if (!copy || sync_directory(dirname(copy)))
 		zctl_complain("%s is written, but its directory could not be synced: %s",
 		              target->path, strerror(errno));

@@ -105,6 +105,10 @@ int export_file_end(struct export_file *file);
 /* Waits for what is out; removes it, unless it ended well; frees. */
 void export_file_drop(struct export_file *file, bool is_kept);
 
+/* The finished file, or directory, gets its name; what has that name is never overwritten. Return:
+ * 0; -1 with errno. */
+int export_rename(const char *partial, const char *path, bool is_directory);
+
 /* ---- export_manifest.c ---- */
 
 /* @files: (_PLANE_COUNT,), those without a path are left out. 0, or 1 after saying why; @path may

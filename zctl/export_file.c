@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/assert.h"
@@ -243,4 +244,34 @@ void export_file_drop(struct export_file *file, bool is_kept)
 	json_decref(file->hashes);
 	free(file->path);
 	*file = (struct export_file){ .file = { .fd = -1, .direct_fd = -1 } };
+}
+
+/* The name is taken by an empty file or directory first, which only the rename replaces. */
+static int rename_by_claim(const char *partial, const char *path, bool is_directory)
+{
+	int error, fd = -1;
+
+	if (is_directory) {
+		if (mkdir(path, 0700))
+			return -1;
+	} else {
+		fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (fd < 0)
+			return -1;
+	}
+	(void)zi_close(fd); /* Always -1. */
+	if (!rename(partial, path))
+		return 0;
+	error = errno;
+	(void)(is_directory ? rmdir : unlink)(path); /* Made by us. */
+	errno = error;
+	return -1;
+}
+
+int export_rename(const char *partial, const char *path, bool is_directory)
+{
+	if (!renameat2(AT_FDCWD, partial, AT_FDCWD, path, RENAME_NOREPLACE))
+		return 0;
+	/* Some file systems do not know the flag. */
+	return errno == EINVAL ? rename_by_claim(partial, path, is_directory) : -1;
 }

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Goal: an export gets its name without overwriting what has that name, also where the file system
+ * knows no RENAME_NOREPLACE. Method: a filter of system calls that answers renameat2() as such a
+ * file system does.
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/base/fd.h"
+#include "zctl/export.h"
+
+static char folder[] = "/tmp/zinf-rename-XXXXXX";
+
+static void refuse_flag(void)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
+
+	cr_assert_not_null(mkdtemp(folder));
+	cr_assert_eq(chdir(folder), 0);
+	cr_assert_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	cr_assert_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+static void remove_all(void)
+{
+	static const char *const names[] = { "a.tmp", "a", "d.tmp/in", "d/in" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		(void)unlink(names[i]); /* Those that are there. */
+	(void)rmdir("d.tmp");
+	(void)rmdir("d");
+	cr_assert_eq(rmdir(folder), 0);
+}
+
+TestSuite(export_rename, .init = refuse_flag, .fini = remove_all);
+
+static void write_file(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	zi_close(fd);
+}
+
+static void expect_text(const char *path, const char *want)
+{
+	char text[64];
+
+	cr_assert_eq(zi_read_text(path, text, sizeof(text)), 0, "%s", path);
+	cr_expect_str_eq(text, want);
+}
+
+Test(export_rename, a_file_gets_its_name_and_takes_no_other_ones)
+{
+	write_file("a.tmp", "new");
+	cr_assert_eq(export_rename("a.tmp", "a", false), 0);
+	expect_text("a", "new");
+	write_file("a.tmp", "newer");
+	cr_expect_eq(export_rename("a.tmp", "a", false), -1);
+	cr_expect_eq(errno, EEXIST);
+	expect_text("a", "new");
+	expect_text("a.tmp", "newer");
+}
+
+Test(export_rename, a_directory_gets_its_name_and_takes_no_other_ones)
+{
+	cr_assert_eq(mkdir("d.tmp", 0700), 0);
+	write_file("d.tmp/in", "new");
+	cr_assert_eq(export_rename("d.tmp", "d", true), 0);
+	expect_text("d/in", "new");
+	cr_assert_eq(mkdir("d.tmp", 0700), 0);
+	cr_expect_eq(export_rename("d.tmp", "d", true), -1);
+	cr_expect_eq(errno, EEXIST);
+	expect_text("d/in", "new");
+}
+
+Test(export_rename, a_name_that_was_claimed_is_given_back)
+{
+	cr_expect_eq(export_rename("a.tmp", "a", false), -1);
+	cr_expect_eq(errno, ENOENT);
+	cr_expect_eq(access("a", F_OK), -1, "an empty file was left");
+}

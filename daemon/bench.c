@@ -137,11 +137,10 @@ int daemon_bench(void *arg, const struct sess_bench *asked, struct zi_text *text
 
 	if (!member)
 		return err_origin(zi_text_error(
-			text, -ENOENT, "no store '%s': zctl tiers names them", asked->store));
+			text, -ENOENT, "no store '%s': zctl tiers lists the stores", asked->store));
 	if (daemon->bench)
 		return err_origin(zi_text_error(text, -EBUSY,
-		                                "store '%s' is being measured: try again when that "
-		                                "is done",
+		                                "store '%s' is being measured: try again later",
 		                                daemon->bench->store->name));
 	bench = calloc(1, sizeof(*bench));
 	options.account = zero_account(daemon->shard.zero, asked->uid);

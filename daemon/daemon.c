@@ -127,8 +127,8 @@ static void tell_refused(void *arg, const struct zero_job_report *report)
 static void job_lost(void *arg, const char *job, int64_t step)
 {
 	(void)arg;
-	log_warning("Job '%s' had its state at step %lld in memory alone, which ended with the "
-	            "former daemon: it starts at step 0",
+	log_warning("Job '%s' lost its state of step %lld, which was only in memory of the "
+	            "previous daemon: its next start begins at step 0",
 	            job, (long long)step);
 }
 

@@ -213,7 +213,7 @@ static int run(const struct config *config, int ready_fd)
 		return log_error_errno(r, "Taking signals failed"), 1;
 	r = daemon_make(&daemon, &text);
 	if (r == -ECANCELED && daemon_is_told_to_stop(&daemon, 0)) {
-		log_info("Told to stop while starting: what was being made is gone again");
+		log_info("Stopped during the start: unfinished files are removed");
 		notify_send(&daemon.notify, "STOPPING=1");
 		code = 0;
 	} else if (r) {
@@ -229,7 +229,7 @@ static int run(const struct config *config, int ready_fd)
 		}
 		code = r < 0;
 		if (r < 0)
-			(void)log_error_errno(r, "zinfd cannot go on");
+			(void)log_error_errno(r, "zinfd cannot continue");
 	}
 	daemon_free(&daemon);
 	daemon.signal_fd = zi_close(daemon.signal_fd);

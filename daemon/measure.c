@@ -87,7 +87,9 @@ static void measure_store(struct daemon *daemon, const struct config_store *conf
 	            store->name);
 	r = measure_run(daemon, config, member, &measure, &text);
 	if (r) {
-		(void)log_warning_errno(r, "Store '%s' could not be measured, going on without: %s",
+		(void)log_warning_errno(r,
+		                        "Store '%s' could not be measured, continuing with "
+		                        "defaults: %s",
 		                        store->name, text.chars);
 		return;
 	}

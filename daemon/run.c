@@ -163,9 +163,9 @@ static void stop_due(struct zi_timer *timer)
 {
 	struct daemon *daemon = container_of(timer, struct daemon, stop_timer);
 
-	log_error(
-		"Not stopped after %llu s (daemon.stop_timeout_s): what is under way is discarded",
-		(unsigned long long)daemon->config->stop_timeout_s);
+	log_error("Not stopped after %llu s (daemon.stop_timeout_s): steps in progress are "
+	          "discarded",
+	          (unsigned long long)daemon->config->stop_timeout_s);
 	daemon->is_late = true;
 	hurry(daemon);
 }
@@ -175,7 +175,7 @@ static void stop(struct daemon *daemon, uint32_t signal_number)
 	if (daemon->is_hurried)
 		return;
 	if (daemon->is_stopping) {
-		log_warning("SIG%s again: what is under way is discarded",
+		log_warning("SIG%s again: steps in progress are discarded",
 		            sigabbrev_np((int)signal_number));
 		hurry(daemon);
 		return;

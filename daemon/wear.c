@@ -89,7 +89,7 @@ static int wear_main(void *arg)
 	int r = zi_loop_run(wear->loop);
 
 	if (r)
-		(void)log_warning_errno(r, "Drives are not asked for their health any more");
+		(void)log_warning_errno(r, "Health checks of the drives end");
 	return 0;
 }
 

@@ -108,8 +108,9 @@ static int connect_daemon(struct zinf *zinf, bool is_waiting, uint64_t deadline_
 				                       zinf->path);
 		} else if (r == -EACCES) {
 			return zi_client_error(zinf, r,
-			                       "uid %u may not use zinfd's socket %s: its mode "
-			                       "(daemon.socket_mode) and its folder's say who may",
+			                       "uid %u may not use zinfd's socket %s: see its "
+			                       "permissions (daemon.socket_mode) and those of "
+			                       "its folder",
 			                       geteuid(), zinf->path);
 		} else if (r != -EAGAIN) { /* EAGAIN: it is there, and busy */
 			return zi_client_error(zinf, r, "connecting to zinfd at %s: %s", zinf->path,
@@ -270,8 +271,8 @@ static int join(struct zinf *zinf)
 
 	if (zi_training_is_forward_only(&zinf->training) && !(zinf->features & ZI_FEATURE_FORWARD))
 		return zi_client_error(zinf, -EOPNOTSUPP,
-		                       "is_forward_only is true, which the daemon at %s does not "
-		                       "know: use a newer zinfd",
+		                       "is_forward_only is true, but zinfd at %s does not "
+		                       "support it: use a newer zinfd",
 		                       zinf->path);
 	r = zi_client_request(zinf, &attach.attach.header, ZI_MESSAGE_ATTACH,
 	                      has_tail ? sizeof(attach) : sizeof(attach.attach),

@@ -95,7 +95,7 @@ static int check_join(struct zinf *zinf)
 		return err_trace(r);
 	if (!(zinf->features & ZI_FEATURE_TRAINING))
 		return zi_client_error(zinf, -EOPNOTSUPP,
-		                       "zinf_join(): the daemon at %s does not know it, use a "
+		                       "zinf_join(): zinfd at %s does not support it: use a "
 		                       "newer zinfd",
 		                       zinf->path);
 	if (zinf->is_step_begun && !zinf->is_shadowing)

@@ -76,7 +76,9 @@ static int read_pair(struct zinf *zinf, const struct launcher *launcher, bool ne
 	int r = 0;
 
 	if ((needs_rank && !rank) || (needs_world && !world))
-		return zi_client_error(zinf, -EINVAL, "$%s is set and $%s is not: they go together",
+		return zi_client_error(zinf, -EINVAL,
+		                       "$%s is set, but $%s is not: set both, "
+		                       "or none",
 		                       rank ? launcher->rank_name : launcher->world_name,
 		                       rank ? launcher->world_name : launcher->rank_name);
 	if (needs_rank)
@@ -87,8 +89,8 @@ static int read_pair(struct zinf *zinf, const struct launcher *launcher, bool ne
 		return err_trace(r);
 	if (needs_rank && needs_world && place.rank >= place.world_size)
 		return zi_client_error(zinf, -EINVAL,
-		                       "$%s is %" PRIu32 " and $%s is %" PRIu32
-		                       ": ranks count from 0 and are fewer than their world",
+		                       "$%s is %" PRIu32 " and $%s is %" PRIu32 ": the "
+		                       "rank must be below the world size",
 		                       launcher->rank_name, place.rank, launcher->world_name,
 		                       place.world_size);
 	*ret_place = place;
@@ -211,8 +213,10 @@ static int parse_port(struct zinf *zinf, const char *name, uint32_t add, uint32_
 	if (r)
 		return err_trace(r);
 	if (!port || port + add > UINT16_MAX)
-		return zi_client_error(zinf, -EINVAL, "$%s is %" PRIu32 ": 1 to %u are ports", name,
-		                       port, UINT16_MAX - add);
+		return zi_client_error(zinf, -EINVAL,
+		                       "$%s is %" PRIu32 ": 1 to %u are "
+		                       "allowed",
+		                       name, port, UINT16_MAX - add);
 	*ret_port = port + add;
 	return 0;
 }
@@ -228,9 +232,9 @@ int zi_client_rendezvous(struct zinf *zinf, struct zi_rendezvous *ret_rendezvous
 	if (!host || (!has_own && !zi_client_environment("MASTER_PORT")))
 		return zi_client_error(
 			zinf, -EINVAL,
-			"%" PRIu32 " of %" PRIu32 " ranks are on this node: $MASTER_ADDR and "
-			"$MASTER_PORT (or $ZINF_PORT) say where the node of rank 0 is found, and "
-			"$%s is not set",
+			"%" PRIu32 " of %" PRIu32 " ranks are on this node, so the job "
+			"spans nodes, but $%s is not set: $MASTER_ADDR and $MASTER_PORT (or "
+			"$ZINF_PORT) name the node of rank 0",
 			zinf->attach.local_world_size, zinf->attach.world_size,
 			host ? "MASTER_PORT" : "MASTER_ADDR");
 	if (zi_copy_name(ret_rendezvous->host, sizeof(ret_rendezvous->host), host) ||

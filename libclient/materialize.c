@@ -337,8 +337,8 @@ static int check_frozen(struct zinf *zinf)
 		if (zinf->units[i].is_frozen && !(zinf->features & ZI_FEATURE_FROZEN))
 			return zi_client_error(
 				zinf, -EOPNOTSUPP,
-				"all parameters of unit '%.60s' are frozen, which the daemon at "
-				"%s does not know: use a newer zinfd",
+				"all parameters of unit '%.60s' are frozen, but zinfd at %s "
+				"does not support that: use a newer zinfd",
 				zinf->units[i].name, zinf->path);
 	}
 	return 0;

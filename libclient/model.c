@@ -158,8 +158,7 @@ int zinf_param_group(struct zinf *zinf, uint32_t param, uint32_t group)
 	if (group && !(zinf->features & ZI_FEATURE_TRAINING))
 		return zi_client_error(
 			zinf, -EOPNOTSUPP,
-			"the daemon at %s knows no groups of parameters, use a newer "
-			"zinfd",
+			"zinfd at %s does not support parameter groups: use a newer zinfd",
 			zinf->path);
 	zinf->params[param].entry.group = (uint16_t)group;
 	return 0;

@@ -82,8 +82,8 @@ static struct zi_text words_of(const struct zinf *zinf, int error, const struct 
 	struct zi_text text = *told;
 
 	if (!text.chars[0])
-		zi_text_set(&text, "zinfd at %s says %s, and not why: see its log", zinf->path,
-		            zi_err_name(error));
+		zi_text_set(&text, "zinfd at %s returned %s without a reason: see its log",
+		            zinf->path, zi_err_name(error));
 	return text;
 }
 

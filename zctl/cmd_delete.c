@@ -60,8 +60,8 @@ static int confirm(const struct zctl_context *context, const char *name)
 	bool is_sure;
 
 	if (context->is_json || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-		zctl_complain("what is deleted does not come back, and nobody is here to be "
-		              "asked: zctl delete %s --yes",
+		zctl_complain("deletion is final, and there is no terminal to ask for consent: "
+		              "zctl delete %s --yes",
 		              name);
 		return 2;
 	}

@@ -61,10 +61,10 @@ static int choose_part(struct target *target, struct export *export)
 	if (!target->is_directory) {
 		if (export->param_count == export->model.subgroup_count)
 			return 0;
-		zctl_complain("job '%s': node %u of %u has %u of %u subgroups, so there is no "
-		              "whole file: export each node's part into one directory (--format "
-		              "zinf), load that (zctl load) and export the snapshot it becomes; "
-		              "nothing was exported",
+		zctl_complain("job '%s': node %u of %u has only %u of %u subgroups: export "
+		              "each node's part into one directory (--format zinf), load the "
+		              "directory (zctl load), and export that snapshot; nothing was "
+		              "exported",
 		              export->model.job, export->node, export->node_count,
 		              export->param_count, export->model.subgroup_count);
 		return 1;

@@ -53,9 +53,10 @@ static void look_for_job(const struct zctl_context *context, const struct launch
 	}
 	json_decref(jobs);
 	if (count)
-		zctl_complain("job '%s' of zinfd has %u living ranks of another start (such as pid "
-		              "%" PRIu64 "), which ranks of this one replace; to run beside them: "
-		              "--job with another name",
+		zctl_complain("job '%s' has %u living ranks of another start (such as pid %" PRIu64
+		              "); "
+		              "ranks of this start replace them. To run beside them give --job "
+		              "with another name",
 		              name, count, pid);
 }
 
@@ -68,8 +69,8 @@ static void look_for_daemon(const struct zctl_context *context,
 
 	if (zi_control_connect(path, &fd)) {
 		if (options->job || options->socket_path)
-			zctl_complain("no zinfd listens at %s yet; the ranks are started all the "
-			              "same",
+			zctl_complain("no zinfd listens at %s yet; starting the ranks "
+			              "nevertheless",
 			              path);
 		return;
 	}
@@ -82,20 +83,21 @@ static void tell_choices(const struct launch_plan *plan)
 	const struct launch_options *options = plan->options;
 
 	if (options->is_rank_count_cut)
-		zctl_complain("%u ranks, not as many as CPUs: a job has no more", LAUNCH_RANKS_MAX);
+		zctl_complain("starting %u ranks, fewer than CPUs: a job has at most so many",
+		              LAUNCH_RANKS_MAX);
 	if (options->named_by && options->named_rank >= options->rank_count)
 		zctl_complain("--%s names rank %u, but of %u ranks the last is rank %u",
 		              options->named_by, options->named_rank, options->rank_count,
 		              options->rank_count - 1);
 	if (options->rdzv_given)
-		zctl_complain("--%s means nothing on one node, ignoring", options->rdzv_given);
+		zctl_complain("--%s has no effect on one node, ignoring", options->rdzv_given);
 	if (!options->is_standalone && options->master_port &&
 	    plan->master_port != options->master_port)
 		zctl_complain("port %u is in use; MASTER_PORT is %u", options->master_port,
 		              plan->master_port);
 	if (plan->is_omp_one)
-		zctl_complain("OMP_NUM_THREADS=1 for each rank, as it was not set; set it to what "
-		              "suits the program");
+		zctl_complain("OMP_NUM_THREADS=1 for each rank, because it was not set; set it to "
+		              "the threads that a rank shall use");
 	if (plan->logs.is_kept)
 		zctl_complain("log files are in %s", plan->logs.directory);
 }

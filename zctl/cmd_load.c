@@ -40,8 +40,8 @@ static int send_subgroup(struct load_source *source, struct load *load, uint32_t
 	good = fold_state(model, total, planes[PLANE_PARAM], planes[PLANE_MASTER],
 	                  planes[PLANE_EXP_AVG], planes[PLANE_EXP_AVG_SQ], window);
 	if (good < total) {
-		zctl_complain("%s: element %" PRIu64 " of subgroup %u of unit '%s' is not what its "
-		              "master rounds to; nothing was loaded",
+		zctl_complain("%s: element %" PRIu64 " of subgroup %u of unit '%s' differs "
+		              "from its rounded master; nothing was loaded",
 		              path, good, subgroup, model->units[unit].name);
 		return 1;
 	}

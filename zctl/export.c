@@ -25,7 +25,7 @@
 
 static int refuse(const char *what)
 {
-	zctl_complain("the daemon's answer makes no sense: %s", what);
+	zctl_complain("the daemon sent an invalid answer: %s", what);
 	return 1;
 }
 

@@ -291,8 +291,8 @@ static int check_cover(const struct load_parts *parts, const char *path, const s
 	if (node == parts->count || allows_missing)
 		return 0;
 	list_ranks(nodes, node, ranks, sizeof ranks);
-	zctl_complain("%s is missing: the others have all units, but not the blobs of its ranks "
-	              "%s (--allow-missing loads without these); nothing was loaded",
+	zctl_complain("%s is missing: the other parts have all units, but not the blobs of "
+	              "ranks %s (--allow-missing loads without them); nothing was loaded",
 	              parts->parts[node].path, ranks);
 	return 1;
 }
@@ -326,8 +326,7 @@ int load_parts_open(struct load_parts *parts, const char *path, const struct mod
 	if (count < 2 || count > ZI_WORLD_MAX || first >= count ||
 	    json_array_size(json_object_get(model->record, "nodes")) !=
 	            get_count(model->record, "world_size"))
-		return refuse(path, "has a part whose manifest says of which nodes it is in a way "
-		                    "that makes no sense");
+		return refuse(path, "has a part whose manifest names its nodes wrongly");
 	parts->parts = calloc(count, sizeof *parts->parts);
 	if (!parts->parts)
 		return refuse(path, "has more parts than there is memory for");

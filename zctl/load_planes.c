@@ -22,7 +22,7 @@ static int check_format(const json_t *manifest, const char *path, const char *fo
 	const char *found = get_word(manifest, "format");
 
 	if (!strcmp(found, CHECKPOINT_PART) && strcmp(found, format) != 0) {
-		zctl_complain("%s is of the part of node %llu alone, of %llu nodes: name the "
+		zctl_complain("%s holds only the part of node %llu, of %llu nodes: name the "
 		              "directory that has all parts; nothing was loaded",
 		              path, (unsigned long long)get_count(manifest, "node"),
 		              (unsigned long long)get_count(manifest, "node_count"));
@@ -44,7 +44,7 @@ static void complain_manifest(const char *path, const char *name, const json_err
 		zctl_complain("reading %s, line %d: %s; nothing was loaded", name, error->line,
 		              error->text);
 	else if (access(name, F_OK))
-		zctl_complain("%s has no manifest.json: it is no directory that zctl export "
+		zctl_complain("%s has no manifest.json: name a directory that zctl export "
 		              "--format zinf wrote; nothing was loaded",
 		              path);
 	else

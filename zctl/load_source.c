@@ -107,8 +107,8 @@ static int open_file(struct load_source *source, const struct zctl_context *cont
 	record = like ? model_of_job(context, like) : model_of_file(file);
 	if (!record)
 		return like ? 1
-		            : refuse(source->path, "does not say how its tensors make units: name "
-		                                   "a job of the same model with --like");
+		            : refuse(source->path, "does not list its units: name a job of the "
+		                                   "same model with --like");
 	if (model_read(&source->model, record, like ? like : source->path))
 		return 1;
 	source->marks = (struct load_marks){

@@ -140,7 +140,7 @@ int model_read(struct model *model, json_t *record, const char *source)
 
 	if (!model_parse(model, record, &what))
 		return 0;
-	zctl_complain("%s makes no sense: %s", source, what);
+	zctl_complain("%s is invalid: %s", source, what);
 	return 1;
 }
 

@@ -129,9 +129,8 @@ static int check_meta(struct catalog *catalog, struct zi_text *text)
 	if (version != CATALOG_VERSION)
 		return err_origin(zi_text_error(
 			text, -EPROTONOSUPPORT,
-			"%s has version %lld, this zinfd reads and writes version %u: use the "
-			"zinfd that made it (what `zctl export` writes there, `zctl load` reads "
-			"here), or move it away",
+			"%s has version %lld, this zinfd needs version %u: use the zinfd that "
+			"made it (there `zctl export`, here `zctl load`), or move it away",
 			catalog->path, (long long)version, CATALOG_VERSION));
 	return 0;
 }
@@ -173,7 +172,7 @@ static int check_whole(struct catalog *catalog, struct zi_text *text)
 	return err_origin(zi_text_error(
 		text, -EUCLEAN,
 		"%s is damaged (%s); nothing was changed: restore the file, or move it away to "
-		"begin anew",
+		"start without jobs",
 		catalog->path, finding));
 }
 

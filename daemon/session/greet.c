@@ -74,8 +74,8 @@ static int sess_take_training(struct sess *session, const struct zi_attach *atta
 		return err_trace(r);
 	if (zi_training_is_forward_only(&training) && !(session->features & ZI_FEATURE_FORWARD))
 		return zi_text_error(text, err_origin(-EOPNOTSUPP),
-		                     "is_forward_only is true, but this client does not know what "
-		                     "it is given then (feature bit 17): use a newer libzinf");
+		                     "is_forward_only is true, but this libzinf does not "
+		                     "support it (feature bit 17): use a newer libzinf");
 	session->training = training;
 	return 0;
 }
@@ -95,10 +95,9 @@ static int sess_admit(struct sess *session, const struct zi_attach *attach, stru
 	/* Without a store there is another word for it. */
 	if (attach->config.offload_param == ZI_OFFLOAD_NVME &&
 	    (sess_features(control) & ~session->features & ZI_FEATURE_NVME_PARAM))
-		return zi_text_error(
-			text, err_origin(-EPROTONOSUPPORT),
-			"offload_param nvme: this client cannot map parameters as they "
-			"come and go (feature bit 1): use a newer libzinf");
+		return zi_text_error(text, err_origin(-EPROTONOSUPPORT),
+		                     "offload_param nvme: this libzinf does not support a pool of "
+		                     "parameters (feature bit 1): use a newer libzinf");
 	if (control->attached_count >= limits->sessions_max)
 		return zi_text_error(text, err_origin(-EMFILE),
 		                     "all %u sessions are in use (limits.sessions)",

@@ -129,16 +129,15 @@ void sess_materialize(struct sess *session, const struct zi_materialize *message
 	note_frozen(session, &(struct zi_layout_entry){ .kind = ZI_LAYOUT_UNIT }); /* The last. */
 	if (session->has_frozen_unit && !(session->features & ZI_FEATURE_FROZEN)) {
 		sess_refuse(session, message->header.sequence, -EOPNOTSUPP,
-		            "all parameters of a unit are frozen: such a unit has no gradient, "
-		            "which "
-		            "this libzinf does not know; use a newer one");
+		            "all parameters of a unit are frozen, so it has no gradient: this "
+		            "libzinf does not support that; use a newer one");
 		return;
 	}
 	/* It would take units that come and go, and where its nodes meet, for a breach. */
 	if (zero_spans_nodes(session->rank) && !(session->features & ZI_FEATURE_STATE_NODES)) {
 		sess_refuse(session, message->header.sequence, -EOPNOTSUPP,
-		            "ranks of the job are on several nodes, and this libzinf does not know "
-		            "training over nodes (feature bit 15); use a newer one");
+		            "ranks of the job are on several nodes, but this libzinf does not "
+		            "support training over nodes (feature bit 15); use a newer one");
 		return;
 	}
 	session->request = (struct zero_op){ 0 };

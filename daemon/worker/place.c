@@ -43,8 +43,8 @@ int place_from_variables(const char *master_addr, const char *master_port, const
 	if (!master_addr || !*master_addr)
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"MASTER_ADDR is not set: over several nodes all ranks need it, the address "
-			"of the first one's node; torchrun, srun and mpirun scripts set it"));
+			"MASTER_ADDR is not set: set it in all ranks to the address of the "
+			"node of rank 0, as scripts of torchrun, srun and mpirun do"));
 	r = zi_copy_name(place.host, sizeof(place.host), master_addr);
 	if (r)
 		return err_origin(zi_text_error(text, -EINVAL,
@@ -186,8 +186,8 @@ static int routed_address(const struct place *place, const struct ifaddrs *all,
 	if (r)
 		return err_origin(zi_text_error(
 			text, -ENETUNREACH,
-			"this node has no way to '%s' (MASTER_ADDR): %s; see `ip route`, or set "
-			"ZINF_NET_INTERFACE",
+			"this node has no route to '%s' (MASTER_ADDR): %s; see `ip route`, or "
+			"set ZINF_NET_INTERFACE",
 			place->host, strerror(-r)));
 	for (const struct ifaddrs *one = all; one; one = one->ifa_next)
 		if (one->ifa_addr && is_same_host(one->ifa_addr, (struct sockaddr *)&source))

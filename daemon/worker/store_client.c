@@ -49,7 +49,7 @@ static int explain(const struct store_client *client, int error, struct zi_text 
 		return zi_text_error(text, error, "the store at %s does not answer", client->place);
 	if (error == -EPIPE)
 		return zi_text_error(text, error,
-		                     "the store at %s is gone: the first node's worker ended",
+		                     "the store at %s is gone: zinf-net of the first node ended",
 		                     client->place);
 	if (error == -ECANCELED)
 		return zi_text_error(text, error, "waiting for the store was broken off");
@@ -133,8 +133,8 @@ static int call(struct store_client *client, struct request *request, struct zi_
 	r = exchange(client, request, deadline_ns);
 	if (r == -EPROTO)
 		(void)zi_text_error(text, r,
-		                    "what listens at %s is no store of zinf: does ZINF_PORT name "
-		                    "another program's port?",
+		                    "the program at %s is no store of zinf: set ZINF_PORT to a "
+		                    "free port on all nodes",
 		                    client->place);
 	else if (r)
 		(void)explain(client, r, text);
@@ -217,11 +217,11 @@ static int open_in_time(struct store_client *client, const struct store_client_o
 			"other programs take its places, or the first node's worker ended",
 			client->place, cut_count));
 	if (r == -ETIMEDOUT && is_connected)
-		return err_trace(zi_text_error(
-			text, r,
-			"who listens at %s does not answer as a store: is MASTER_ADDR its address, "
-			"and the port no other program's?",
-			client->place));
+		return err_trace(
+			zi_text_error(text, r,
+		                      "the program at %s does not answer as a store of zinf: check "
+		                      "MASTER_ADDR, and set ZINF_PORT to a free port on all nodes",
+		                      client->place));
 	return err_trace(r);
 }
 

@@ -137,8 +137,8 @@ int store_link_connect(struct store_link *link, const char *host, uint16_t port,
 			zi_text_error(text, -ECANCELED, "connecting to the store was broken off"));
 	return err_origin(zi_text_error(
 		text, -ETIMEDOUT,
-		"no store at %s, port %u, within %lu ms (last: %s): is MASTER_ADDR its address, is "
-		"the port open, and are its ranks started?",
+		"no store at %s, port %u, within %lu ms (last: %s): check MASTER_ADDR, the "
+		"firewall, and that the ranks of the first node are started",
 		host, port, (unsigned long)((zi_clock_now_ns() - started_ns) / ZI_NS_PER_MS),
 		strerror(-last)));
 }

@@ -148,14 +148,14 @@ static int check_hello(const struct store_server *server, const struct store_hel
 	/* Else nodes would cut alike calls differently, and Gloo would meet other lengths. */
 	if (hello->coll_version != ZI_COLL_VERSION)
 		return zi_text_error(text, -EPROTONOSUPPORT,
-		                     "this store's node makes collectives by version %u, the "
-		                     "client's by %u: use the same zinf on all nodes",
+		                     "the store's node has version %u of collectives, the "
+		                     "client's has %u: use the same zinf on all nodes",
 		                     ZI_COLL_VERSION, hello->coll_version);
 	/* The rest of a shorter string is zero on our side: so it must be on theirs. */
 	if (!is_same_token(server->token, hello->token))
 		return zi_text_error(text, -EACCES,
-		                     "the store of job '%s' asks for another token: ZINF_TOKEN "
-		                     "must be the same on all nodes, or set on none",
+		                     "the store of job '%s' has another token: set the same "
+		                     "ZINF_TOKEN on all nodes, or on none",
 		                     server->job);
 	has_met = store_table_get(&server->table, STORE_MET_KEY, &bytes);
 	goes_on = has_met && goes_on_whole(server);

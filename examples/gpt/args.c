@@ -61,7 +61,9 @@ int gpt_args_check(struct gpt_args *args, struct gpt_problem *problem)
 	int r;
 
 	if (args->is_bf16 && args->is_fp16)
-		return gpt_problem_set(problem, -EINVAL, "--bf16 and --fp16: one of them");
+		return gpt_problem_set(problem, -EINVAL,
+		                       "--bf16 and --fp16 exclude each other: "
+		                       "give one of them");
 	if (args->has_f32_grads && !args->is_bf16 && !args->is_fp16)
 		return gpt_problem_set(problem, -EINVAL, "--f32-grads needs --bf16 or --fp16");
 	if (gpt_reduce_dtype(args) != gpt_grad_dtype(args) && gpt_reduce_dtype(args) != ZINF_F32 &&
@@ -141,8 +143,7 @@ int gpt_args_parse(struct gpt_args *args, int argc, const char *const *argv,
 
 		if (strncmp(argv[i], "--", 2) != 0)
 			return gpt_problem_set(problem, -EINVAL,
-			                       "\"%s\" is not understood; options begin with --",
-			                       argv[i]);
+			                       "'%s' is no option: options begin with --", argv[i]);
 		option = gpt_option_find(name, equals ? (size_t)(equals - name) : strlen(name),
 		                         &index);
 		if (!option)

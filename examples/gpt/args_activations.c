@@ -26,13 +26,13 @@ int gpt_activations_check(struct gpt_args *args, struct gpt_problem *problem)
 {
 	if (args->activations == GPT_ACTIVATIONS_KEEP && args->checkpoint_every)
 		return gpt_problem_set(problem, -EINVAL,
-		                       "--checkpoint-every %u means nothing to --activations keep; "
-		                       "give --activations recompute, cpu or nvme",
+		                       "--checkpoint-every %u has no effect with --activations "
+		                       "keep; give --activations recompute, cpu or nvme",
 		                       args->checkpoint_every);
 	if (args->activations >= GPT_ACTIVATIONS_CPU && args->is_reference)
 		return gpt_problem_set(problem, -EINVAL,
-		                       "--activations %s needs zinfd, and --reference has none; "
-		                       "keep and recompute do without",
+		                       "--activations %s needs zinfd, and --reference has "
+		                       "none: use keep or recompute",
 		                       kinds[args->activations].name);
 	if (args->activations == GPT_ACTIVATIONS_RECOMPUTE && !args->checkpoint_every)
 		args->checkpoint_every = 1;

@@ -153,7 +153,7 @@ int gpt_lr_check(const struct gpt_args *args, struct gpt_problem *problem)
 	for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
 		if (flags[i].is_given && !(flags[i].kinds >> args->lr_kind & 1))
 			return gpt_problem_set(problem, -EINVAL,
-			                       "--%s means nothing to --lr-schedule %s",
+			                       "--%s has no effect with --lr-schedule %s",
 			                       flags[i].name, name ? name : "gpt");
 	/* A run of no steps has no schedule, and asks for no value of one. */
 	if (args->lr_kind == 0 || args->step_count == 0)

@@ -82,7 +82,7 @@ int gpt_scale_check(struct gpt_args *args, struct gpt_problem *problem)
 		                            : ZINF_SCALER_DEEPSPEED;
 	flag = idle_flag(args, kind);
 	if (flag)
-		return gpt_problem_set(problem, -EINVAL, "--%s means nothing with %s", flag,
+		return gpt_problem_set(problem, -EINVAL, "--%s has no effect with %s", flag,
 		                       name_of(kind));
 	if (zinf_scaler_defaults(kind, scaler))
 		assert(false && "a kind of the list");

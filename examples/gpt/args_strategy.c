@@ -23,8 +23,8 @@ int gpt_strategy_check(const struct gpt_args *args, struct gpt_problem *problem)
 		return gpt_problem_set(problem, r, "--strategy: %s", zinf_attach_error());
 	if (args->shard_size && (options.strategy < ZINF_ZERO1 || options.strategy > ZINF_ZERO3))
 		return gpt_problem_set(problem, -EINVAL,
-		                       "--shard-size %u means nothing to --strategy %s, which "
-		                       "shards nothing; give zero1, zero2 or zero3",
+		                       "--shard-size %u has no effect with --strategy %s, "
+		                       "which shards nothing; give zero1, zero2 or zero3",
 		                       args->shard_size, gpt_strategy_name(args));
 	return 0;
 }

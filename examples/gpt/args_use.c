@@ -26,12 +26,14 @@ int gpt_use_check(struct gpt_args *args, struct gpt_problem *problem)
 	for (unsigned i = 0; i < sizeof(of_generate) / sizeof(of_generate[0]); i++)
 		if (!args->generate_count && gpt_args_is_given(args, of_generate[i]))
 			return gpt_problem_set(problem, -EINVAL,
-			                       "--%s means nothing without --generate",
+			                       "--%s has no effect without --generate",
 			                       of_generate[i]);
 	if (!args->generate_count && !args->eval)
 		return 0;
 	if (args->generate_count && args->eval)
-		return gpt_problem_set(problem, -EINVAL, "--eval and --generate are two runs");
+		return gpt_problem_set(problem, -EINVAL,
+		                       "--eval and --generate exclude each "
+		                       "other: make two runs");
 	if (args->is_reference)
 		return gpt_problem_set(problem, -EINVAL,
 		                       "--%s uses a job of zinfd, and --reference has none",
@@ -41,8 +43,8 @@ int gpt_use_check(struct gpt_args *args, struct gpt_problem *problem)
 	if (args->rank_count > 1)
 		return gpt_problem_set(
 			problem, -EINVAL,
-			"--generate takes one rank, not --ranks %u (any number may have trained "
-			"it; what several nodes have is exported and loaded first)",
+			"--generate runs on one rank, not --ranks %u, whatever number trained "
+			"the model; export and load a job over several nodes first",
 			args->rank_count);
 	if (!*args->prompt)
 		return gpt_problem_set(problem, -EINVAL, "--prompt needs a byte at least");

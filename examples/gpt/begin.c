@@ -106,14 +106,14 @@ static int resume(const struct gpt_run *run, struct gpt_backend *backend,
 	    backend->ops->update_count(backend) < 0)
 		return gpt_problem_set(problem, -EINVAL,
 		                       "the job is at step %" PRIu64
-		                       ", and --skip-nonfinite may have skipped some steps; the "
-		                       "learning rate goes by updates, and this zinfd does not "
-		                       "count them: use a newer zinfd, or --lr-schedule constant",
+		                       ", and --skip-nonfinite may have skipped some steps; this "
+		                       "zinfd does not count updates, which the learning rate "
+		                       "needs: use a newer zinfd, or --lr-schedule constant",
 		                       step);
 	if (blob.seed != run->args->seed)
-		gpt_report_note(report, "the job was begun with another --seed");
+		gpt_report_note(report, "the job was started with another --seed");
 	if (blob.fingerprint != run->corpus->fingerprint)
-		gpt_report_note(report, "the job was begun with other --data");
+		gpt_report_note(report, "the job was started with other --data");
 	note_total(report, blob.lr_total, gpt_lr_total(run->args));
 	blob.seed = run->args->seed;
 	blob.fingerprint = run->corpus->fingerprint;

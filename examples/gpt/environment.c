@@ -55,7 +55,7 @@ int gpt_args_environment(struct gpt_args *args, struct gpt_problem *problem)
 	rank_text = getenv(launcher->rank_name);
 	world_text = getenv(launcher->world_name);
 	if (!rank_text || !world_text)
-		return gpt_problem_set(problem, -EINVAL, "%s and %s go together, and %s is not set",
+		return gpt_problem_set(problem, -EINVAL, "%s and %s go together, but %s is not set",
 		                       launcher->rank_name, launcher->world_name,
 		                       rank_text ? launcher->world_name : launcher->rank_name);
 	if (gpt_parse_u64(rank_text, &rank) || gpt_parse_u64(world_text, &world) || world < 1 ||

@@ -29,11 +29,11 @@ int gpt_once_check(struct gpt_args *args, struct gpt_problem *problem)
 	if (!args->is_once)
 		return 0;
 	if (gpt_args_is_given(args, "steps"))
-		other = "--steps: the text says how many there are";
+		other = "--steps: the text gives the number of steps";
 	else if (args->eval_every)
 		other = "--eval-every: ranks end at different steps; --eval is a run of its own";
 	else if (gpt_is_using(args))
-		other = "--eval and --generate train nothing";
+		other = "--eval and --generate, which do not train: leave --once out";
 	else if (args->lr_options.kind)
 		other = "a file's scheduler: how many steps there are is known when the text is "
 			"read; use --lr-schedule";

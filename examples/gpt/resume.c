@@ -36,11 +36,13 @@ int gpt_resume_check(struct gpt_args *args, struct gpt_problem *problem)
 		return 0;
 	if (args->is_reference)
 		return gpt_problem_set(problem, -EINVAL,
-		                       "--resume %s goes on from what zinfd has kept, and "
-		                       "--reference keeps nothing",
+		                       "--resume %s needs a job of zinfd, and --reference has "
+		                       "none",
 		                       from);
 	if (args->load)
-		return gpt_problem_set(problem, -EINVAL, "--resume %s and --load %s: one of them",
+		return gpt_problem_set(problem, -EINVAL,
+		                       "--resume %s and --load %s exclude each "
+		                       "other: give one of them",
 		                       from, args->load);
 	if (strchr(from, '/')) {
 		args->load = from;
@@ -52,8 +54,8 @@ int gpt_resume_check(struct gpt_args *args, struct gpt_problem *problem)
 	    (!gpt_parse_u64(from, &args->resume_step) && args->resume_step <= INT64_MAX))
 		return 0;
 	return gpt_problem_set(problem, -EINVAL,
-	                       "--resume %s: the number of a step, \"latest\", or JOB/NAME of a "
-	                       "snapshot",
+	                       "--resume %s: allowed are the number of a step, \"latest\", or "
+	                       "JOB/NAME of a snapshot",
 	                       from);
 }
 
@@ -113,9 +115,9 @@ int gpt_resume_verify(const struct gpt_args *args, const struct zinf *zinf,
 		                       args->resume, job, zinf_lost_step(zinf));
 	if (args->resumes_latest && step < 0)
 		return gpt_problem_set(problem, -ENODATA,
-		                       "--resume latest: job '%s' has no step to go on from; run "
-		                       "without the flag to begin it, or name a snapshot (zctl "
-		                       "snapshot list)",
+		                       "--resume latest: job '%s' has no committed step: start "
+		                       "it without the flag, or name a snapshot (zctl snapshot "
+		                       "list)",
 		                       job);
 	if (args->resumes_latest || step == (int64_t)args->resume_step)
 		return 0;

@@ -89,8 +89,8 @@ static int check_buffer(struct zinf *zinf, const void *data, uint64_t bytes, boo
 	if (begin >= own + coll->arena.begin_bytes && end <= own + coll->arena.end_bytes)
 		return 0;
 	return err_origin(zi_text_error(text, -EINVAL,
-	                                "%s: the %s %p (%s) lies in memory of another rank, or "
-	                                "that zinf_coll_alloc() did not give out",
+	                                "%s: the %s %p (%s) lies in the arena outside this "
+	                                "rank's allocations: use zinf_coll_alloc()",
 	                                zi_coll_operation_name(operation),
 	                                is_target ? "target" : "source", data,
 	                                zi_format_bytes(bytes).chars));

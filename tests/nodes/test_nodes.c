@@ -319,7 +319,7 @@ Test(nodes, an_address_that_is_nobodys_or_has_no_way_is_told)
 	expect_join_fails(&job, 1, -ETIMEDOUT, "no store at 10.99.0.77");
 	job.test.host = "10.98.0.1";
 	expect_join_fails(&job, 1, -ETIMEDOUT, "Network is unreachable");
-	expect_join_fails(&job, 0, -ENETUNREACH, "no way to '10.98.0.1'");
+	expect_join_fails(&job, 0, -ENETUNREACH, "no route to '10.98.0.1'");
 	job.test.host = "10.99.0.1";
 	begin_anew(&job);
 	job_deinit(&job);
@@ -365,7 +365,7 @@ Test(nodes, a_master_address_that_only_its_own_node_reaches_is_told)
 	net_test_run(&job.test);
 	cr_expect(strstr(job.test.nodes[0].request.text.chars, "node 1 of 2 did not come"), "%s",
 	          job.test.nodes[0].request.text.chars);
-	cr_expect(strstr(job.test.nodes[1].request.text.chars, "is MASTER_ADDR its address"), "%s",
+	cr_expect(strstr(job.test.nodes[1].request.text.chars, "check MASTER_ADDR"), "%s",
 	          job.test.nodes[1].request.text.chars);
 	job_deinit(&job);
 }

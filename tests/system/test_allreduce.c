@@ -150,9 +150,9 @@ Test(allreduce, a_second_start_of_one_job_says_whom_it_replaces)
 	        "until $ZCTL jobs sums 2>&1 | grep coll_open; do :; done; $ZCTL jobs sums; "
 	        "$ZCTL launch --nproc-per-node 2 --job sums $ALLREDUCE; "
 	        "$ZCTL launch --job other $ALLREDUCE; wait $! && false");
-	system_expect_text(words, "job 'sums' of zinfd has 1 living ranks of another start (such "
+	system_expect_text(words, "job 'sums' has 1 living ranks of another start (such "
 	                          "as pid ");
-	system_expect_text(words, "of job 'sums' has taken over: two that are to run at once need "
+	system_expect_text(words, "of job 'sums' has taken over: two runs at the same time need "
 	                          "two names (ZINF_JOB)");
 	system_expect_text(words, "[rank 0]: all sums are 3; the last rank is 1\n");
 	system_expect_text(words, "model: none yet");

@@ -218,7 +218,7 @@ static int wrong_buffers(struct coll_rank *rank)
 	other = (char *)other + (rank->rank ? -1 : 1) * (ptrdiff_t)(COLL_ARENA + (16 << 20));
 	r = zinf_coll_all_reduce(zinf, other, other, 4, ZINF_I64, ZINF_SUM, NULL);
 	coll_check(rank, r == -EINVAL);
-	coll_text(rank, "memory of another rank");
+	coll_text(rank, "outside this rank's allocations");
 	return still_good(rank);
 }
 

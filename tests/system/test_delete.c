@@ -101,7 +101,7 @@ Test(delete, asks_first_and_leaves_snapshots)
 	system_train(&settings);
 	RUN(0, 0, "snapshot", "train", "--name", "kept");
 	RUN(0, 2, "delete", "train");
-	system_expect_text(words, "does not come back, and nobody is here to be asked: "
+	system_expect_text(words, "is final, and there is no terminal to ask for consent: "
 	                          "zctl delete train --yes");
 	RUN(0, 2, "delete");
 	RUN(0, 2, "delete", "train", "again");

@@ -283,7 +283,7 @@ Test(dp, ranks_of_two_processes_are_refused)
 	cr_assert_eq(zinf_attach(&batch.options, &zinf), 0, "%s", zinf_attach_error());
 	in_a_process(stranger_body, &batch);
 	cr_assert_eq(told->result, -EINVAL, "%d: %s", told->result, told->text);
-	system_expect_text(told->text, "strategy dp has all ranks in one");
-	system_expect_text(told->text, "with a process for each use ddp");
+	system_expect_text(told->text, "strategy dp needs all ranks in one process");
+	system_expect_text(told->text, "for several processes use ddp");
 	zinf_detach(zinf);
 }

@@ -89,7 +89,7 @@ Test(far_meet, who_gives_up_while_nodes_meet_ends_it_for_all_ranks_of_its_node)
 	for (uint32_t i = 0; i < 2; i++) {
 		far_join_one(&scene, i, 7);
 		far_expect_error(&scene, i, -ETIMEDOUT,
-		                 "zinf-net reports nothing about other nodes, which are to meet at "
+		                 "zinf-net reports nothing about other nodes; the rendezvous is "
 		                 "127.0.0.1:");
 	}
 	scene.is_plain = false;
@@ -239,7 +239,7 @@ Test(far_meet, a_node_with_another_token_is_refused_on_both_sides)
 		far_start(&scene, open_late);
 		far_join_one(&scene, 0, 7);
 		far_join_one(&scene, 1, 7);
-		far_expect_error(&scene, 1, -EACCES, "ZINF_TOKEN must be the same on all nodes");
+		far_expect_error(&scene, 1, -EACCES, "set the same ZINF_TOKEN on all nodes");
 		far_expect_error(&scene, 0, -ETIMEDOUT, "ranks 1 of job 'far' did not come");
 		far_expect_error(&scene, 0, -ETIMEDOUT, "at 127.0.0.1 was refused");
 		for (uint32_t k = 0; k < 2; k++) {
@@ -377,8 +377,8 @@ Test(far_meet, ranks_of_a_node_have_one_token_and_it_is_bounded)
 	far_start(&scene, open_late);
 	for (uint32_t i = 0; i < 4; i++)
 		far_join_one(&scene, i, 7);
-	far_expect_error(&scene, 0, -EINVAL, "another ZINF_TOKEN than rank");
-	far_expect_error(&scene, 1, -EINVAL, "another ZINF_TOKEN than rank");
+	far_expect_error(&scene, 0, -EINVAL, "differs from that of rank");
+	far_expect_error(&scene, 1, -EINVAL, "differs from that of rank");
 	scene.odd_token = NULL;
 	scene.tokens[0] = scene.tokens[1] = long_one;
 	far_start(&scene, open_late);

@@ -244,10 +244,12 @@ static void keep_in_training(enum zinf_offload offload)
 	RUN(1, 0, "snapshot", "far", "--name", "alone");
 	system_expect_text(scene.words, "this is one node's part, of 2");
 	RUN(0, 1, "snapshot", "restore", "far/first");
-	system_expect_text(scene.words, offload == ZINF_OFFLOAD_NVME
-	                                        ? "begin a new job with this snapshot on all of "
-	                                          "them (zinf_load)"
-	                                        : "zctl delete it, and have its trainer begin");
+	system_expect_text(
+		scene.words,
+		offload == ZINF_OFFLOAD_NVME
+			? "start a new job with this snapshot on all nodes "
+			  "(zinf_load)"
+			: "delete the job (zctl delete), and start it with the snapshot");
 	close_scene();
 }
 
@@ -353,9 +355,9 @@ Test(far_snapshot, parts_that_make_no_whole_are_refused_by_name)
 	RUN(0, 1, "export", "far", path_of("all"), "--format", "zinf");
 	system_expect_text(scene.words, "part-0 exists: nothing was overwritten");
 	RUN(0, 1, "export", "far", path_of("one.safetensors"));
-	system_expect_text(scene.words, "so there is no whole file");
+	system_expect_text(scene.words, "export each node's part into one directory");
 	RUN(0, 1, "load", path_of("all/part-1"), "moved");
-	system_expect_text(scene.words, "is of the part of node 1 alone, of 2 nodes");
+	system_expect_text(scene.words, "holds only the part of node 1, of 2 nodes");
 
 	shell("mv all/part-1 kept");
 	load_refused("part-1 is missing, of ranks 2, 3: unit '");
@@ -375,7 +377,7 @@ Test(far_snapshot, parts_that_make_no_whole_are_refused_by_name)
 	load_refused("differ in 'param_dtype': they are not of one job");
 	shell("cp kept all/part-1/manifest.json");
 	shell("sed -i 's/\"node_count\": 2/\"node_count\": 65/' all/part-*/manifest.json");
-	load_refused("of which nodes it is in a way that makes no sense");
+	load_refused("has a part whose manifest names its nodes wrongly");
 	shell("sed -i 's/\"node_count\": 65/\"node_count\": 2/' all/part-*/manifest.json");
 	shell("tr '\\n' ' ' <kept | sed 's/\"subgroups\": \\[ *\\[ *[0-9]*/\"subgroups\": [[99/' "
 	      ">all/part-1/manifest.json && ! cmp -s kept all/part-1/manifest.json");
@@ -432,8 +434,8 @@ Test(far_snapshot, a_node_that_is_lost_costs_nothing_with_ddp)
 	      "sed 's/{[^{}]*\"rank\": 0,[^{}]*}, *//; s/{[^{}]*\"rank\": 1,[^{}]*}, *//' "
 	      ">all/part-1/manifest.json && ! cmp -s whole all/part-1/manifest.json");
 	RUN(0, 1, "load", path_of("all"), "third");
-	system_expect_text(scene.words, "part-0 is missing: the others have all units, but not "
-	                                "the blobs of its ranks 0, 1");
+	system_expect_text(scene.words, "part-0 is missing: the other parts have all units, but "
+	                                "not the blobs of ranks 0, 1");
 	RUN(0, 0, "load", path_of("all"), "third", "--allow-missing");
 	shell("mv whole all/part-1/manifest.json");
 	/* Two copies are compared. */

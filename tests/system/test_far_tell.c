@@ -129,7 +129,7 @@ Test(far_tell, ranks_that_differ_in_where_they_meet_are_named_on_all_nodes)
 	for (uint32_t i = 0; i < 4; i++) {
 		odd_rank = i;
 		far_run(&scene, open_with_odd_port);
-		expect_told(&scene, "would meet the other nodes at", odd_rank);
+		expect_told(&scene, "MASTER_ADDR or ZINF_PORT differ", odd_rank);
 	}
 	far_close_scene(&scene);
 }

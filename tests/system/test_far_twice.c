@@ -92,7 +92,7 @@ Test(far_twice, where_they_share_a_node_the_other_one_hears_of_it_too)
 	open_second(&scene, 1, true, &second);
 	run_refused(&second);
 	far_expect_error(&second, 0, -EBUSY,
-	                 "job 'far' has its 1 ranks of this node: rank 0 is one more");
+	                 "job 'far' has all its 1 ranks of this node, and rank 0 is one too many");
 	far_expect_error(&second, 1, -EEXIST, "the ranks of job 'far' have met here");
 	far_expect_error(&second, 1, -EEXIST, "a second job of that name needs another one");
 	/* At another place there is nobody to tell it. */
@@ -100,7 +100,7 @@ Test(far_twice, where_they_share_a_node_the_other_one_hears_of_it_too)
 	second.timeout_ms = 2000;
 	second.port = harness_free_port();
 	run_refused(&second);
-	far_expect_error(&second, 0, -EBUSY, "rank 0 is one more");
+	far_expect_error(&second, 0, -EBUSY, "rank 0 is one too many");
 	far_expect_error(&second, 1, -ETIMEDOUT, "the node of rank 0 was not found");
 	far_close_beside(&second);
 	close_first(&scene, 3);

@@ -80,7 +80,7 @@ Test(once, ranks_of_a_launcher_do_so_too)
 Test(once, what_does_not_go_with_it_is_said)
 {
 	gpt_run(2, "zinf-gpt", TINY "--steps 3");
-	system_expect_text(words, "--once beside --steps: the text says how many there are");
+	system_expect_text(words, "--once beside --steps: the text gives the number of steps");
 	gpt_run(2, "zinf-gpt", TINY "--eval-every 2");
 	system_expect_text(words, "--once beside --eval-every");
 	gpt_run(2, "zinf-gpt", TINY "--generate 2");

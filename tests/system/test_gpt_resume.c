@@ -18,7 +18,7 @@ Test(gpt_resume, latest_goes_on_where_the_job_stands)
 {
 	gpt_run(0, "zinf-gpt", TRAIN "--job whole --steps 4 --dump whole.dump");
 	gpt_run(1, "zinf-gpt", TRAIN "--job half --resume latest --steps 4");
-	system_expect_text(words, "--resume latest: job 'half' has no step to go on from");
+	system_expect_text(words, "--resume latest: job 'half' has no committed step");
 	gpt_run(0, "zctl", "jobs");
 	cr_expect_null(strstr(words, "half"), "%s", words);
 	gpt_run(0, "zinf-gpt", TRAIN "--job half --steps 2");
@@ -182,11 +182,11 @@ Test(gpt_resume, what_cannot_be_is_said_at_once)
 		const char *flags, *words;
 	} cases[] = {
 		{ "--resume never",
-		  "--resume never: the number of a step, \"latest\", or JOB/NAME" },
+		  "--resume never: allowed are the number of a step, \"latest\", or JOB/NAME" },
 		{ "--resume -1", "--resume -1: the number of a step" },
 		{ "--resume 9223372036854775808", "the number of a step" },
 		{ "--resume 1 --load a/b", "--resume 1 and --load a/b: one of them" },
-		{ "--resume latest --reference", "--reference keeps nothing" },
+		{ "--resume latest --reference", "--reference has none" },
 	};
 	char line[300];
 

@@ -106,7 +106,8 @@ Test(use, a_snapshot_is_used_under_another_name)
 	gpt_run(0, "zinf-gpt", MODEL "--job look --generate 20 --temperature 0");
 	cr_expect_str_eq(words, former);
 	gpt_run(1, "zinf-gpt", TRAIN "--job look --steps 5");
-	system_expect_text(words, "job 'look' was made forward only and has no optimizer state");
+	system_expect_text(
+		words, "job 'look' was created with is_forward_only and has no optimizer state");
 	/* As it says: from its parameters alone, and an optimizer that begins anew. */
 	gpt_run(0, "zctl", "export look look.safetensors");
 	gpt_run(0, "zctl", "load look.safetensors tuned/plain");

@@ -300,7 +300,7 @@ Test(launch, a_wrong_command_line_is_answered_with_what_is_allowed)
 		{ { "-z", "true" }, "-z is unknown" },
 		{ { "--tee" }, "--tee needs a value: N|RANK:N,..." },
 		{ { "--standalone=1", "true" }, "--standalone takes no value" },
-		{ { "--nproc-per-node", "gpu", "true" }, "zinf knows no GPUs yet" },
+		{ { "--nproc-per-node", "gpu", "true" }, "zinf has no GPU support" },
 		{ { "--nproc-per-node", "0", "true" }, "a whole number from 1 to 64" },
 		{ { "--nproc-per-node", "2x", "true" }, "a whole number from 1 to 64" },
 		{ { "--nnodes", "2", "true" },
@@ -338,7 +338,7 @@ Test(launch, what_means_nothing_on_one_node_is_taken_and_said)
 	    "localhost:0", "--monitor-interval", "1", "--start-method", "spawn", "--role",
 	    "trainer", "--numa-binding", "auto", "--", "sh", "-c", "echo $ROLE_NAME");
 	cr_expect_str_eq(out, "[rank 0]: trainer\n");
-	expect_words(err, "means nothing on one node, ignoring");
+	expect_words(err, "has no effect on one node, ignoring");
 	launched_free(&launched);
 	RUN(0, "--help");
 	expect_words(out, "usage: zctl launch [OPTIONS] PROGRAM");

@@ -336,7 +336,7 @@ Test(load, manifests_that_make_no_sense_are_refused)
 		{ "s/\"beta2_power\": \".*\"/\"beta2_power\": \"0x1p+3\"/", "cannot be" },
 		{ "s/\"world_size\": 2/\"world_size\": 65/", "ranks" },
 		{ "s/\"rank\": 1/\"rank\": 7/", "of no rank" },
-		{ "s/\"optimizer\": \"adamw\"/\"optimizer\": \"lamb\"/", "makes no sense" },
+		{ "s/\"optimizer\": \"adamw\"/\"optimizer\": \"lamb\"/", "is invalid" },
 		{ "s/\"name\": \"master.safetensors\"/\"name\": \"..\\/x\"/", "names no file" },
 		{ "s/\"layer.0.weight.0\"/\"renamed\"/", "tensor 'renamed' is missing" },
 		{ "s/\"subgroup_elements\": 262144/\"subgroup_elements\": 1/", "another length" },
@@ -478,7 +478,7 @@ Test(load, restore_puts_a_job_back_and_it_goes_the_same_way)
 	RUN(0, "snapshot", "restore", "base/two", "--as", "branch");
 	system_expect_text(words, "restored base/two as job branch, step 2");
 	RUN(1, "snapshot", "restore", "base/two", "--as", "branch");
-	system_expect_text(words, "job 'branch' is there already");
+	system_expect_text(words, "job 'branch' exists");
 	RUN(2, "snapshot", "restore", "base/two", "--as");
 	RUN(1, "snapshot", "restore", "base/two", "--as", "a/b");
 	branch = settings_of("branch", 2, ZINF_OFFLOAD_NVME);

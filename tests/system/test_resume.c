@@ -193,7 +193,7 @@ Test(resume, a_daemon_killed_leaves_nothing_of_a_job_in_memory_and_says_so)
 	for (const char *at = log; (at = strstr(at, "volatile")); at++)
 		named_count++;
 	cr_assert_geq(named_count, 1, "the log does not name it: %s", log);
-	system_expect_text(log, "it starts at step 0");
+	system_expect_text(log, "its next start begins at step 0");
 	cr_assert_eq(harness_stop(&harness), 0);
 }
 

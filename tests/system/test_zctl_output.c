@@ -113,7 +113,7 @@ Test(zctl_output, a_lost_answer_is_no_success, .timeout = 120)
 Test(zctl_output, a_directory_without_manifest_is_named_as_such, .timeout = 60)
 {
 	cr_expect_eq(sh("d=$(mktemp -d); $zctl load $d gpt 2>&1; c=$?; rmdir $d; exit $c"), 1);
-	system_expect_text(words, " has no manifest.json: it is no directory that zctl export "
+	system_expect_text(words, " has no manifest.json: name a directory that zctl export "
 	                          "--format zinf wrote; nothing was loaded\n");
 }
 

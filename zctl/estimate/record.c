@@ -34,7 +34,7 @@ int estimate_read_record(struct estimate_model *model, json_t *record, struct zi
 	int r;
 
 	if (model_parse(&read, json_incref(record), &what))
-		r = zi_text_error(text, err_origin(-EINVAL), "it makes no sense: %s", what);
+		r = zi_text_error(text, err_origin(-EINVAL), "it is invalid: %s", what);
 	else
 		r = take(model, &read, text);
 	model_free(&read);

@@ -321,7 +321,7 @@ static int take_option(struct launch_options *options, char ***argv, struct zi_t
 	(void)snprintf(name, sizeof(name), "--%s", option->name); /* Fits. */
 	if (!option->value) {
 		if (value)
-			return zi_text_error(text, -EINVAL, "%s takes no value, and %s has one",
+			return zi_text_error(text, -EINVAL, "%s takes no value, but %s has one",
 			                     name, **argv);
 		set_flag(options, option);
 		return 0;

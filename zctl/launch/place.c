@@ -132,7 +132,7 @@ int launch_places_new(enum launch_binding binding, uint32_t rank_count, struct z
 	r = fill(places, rank_count);
 	if (r && !places->is_only_tried)
 		return zi_text_error(text, r,
-		                     "hwloc tells no NUMA node: --numa-binding none goes without");
+		                     "hwloc reports no NUMA node: use --numa-binding none");
 	if (r || (places->is_only_tried && places->node_count < 2))
 		return 0; /* Nothing to gain. */
 	*ret_places = zi_steal(places);

@@ -85,13 +85,13 @@ static int refuse(int r, const char *address, uint32_t port, struct zi_text *tex
 {
 	if (r == -EADDRINUSE)
 		return zi_text_error(text, r,
-		                     "port %u of %s is in use: another --master-port, or "
-		                     "--standalone for any free one",
+		                     "port %u of %s is in use: give another --master-port, or "
+		                     "--standalone for any free port",
 		                     port, address);
 	if (r == -EADDRNOTAVAIL)
 		return zi_text_error(text, r,
-		                     "%s is no address of this machine; on one node --master-addr "
-		                     "can be left out",
+		                     "%s is no address of this machine: leave out "
+		                     "--master-addr, or name an own address",
 		                     address);
 	return zi_text_error(text, r, "port %u of %s cannot be bound: %s", port, address,
 	                     strerror(-r));

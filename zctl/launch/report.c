@@ -31,7 +31,7 @@ void launch_report_stray(pid_t pid, const char *name, int error, struct zi_text 
 {
 	zi_text_set(text, "process %d (%s) was left behind by a rank, %s", pid, name,
 	            !error            ? "and is killed"
-	            : error == -EPERM ? "and is left: it is another user's, who alone can end it"
+	            : error == -EPERM ? "and stays: it belongs to another user, who must end it"
 	                              : "is killed and has not ended: the kernel or a debugger "
 	                                "holds it; it is left");
 }

@@ -63,7 +63,8 @@ int launch_value_ranks(const char *name, const char *value, uint32_t *ret_count,
 
 	if (strcmp(value, "gpu") == 0)
 		return zi_text_error(text, -EINVAL,
-		                     "%s gpu: zinf knows no GPUs yet; say a number, or cpu", name);
+		                     "%s gpu: zinf has no GPU support; give a number, or cpu",
+		                     name);
 	if (strcmp(value, "auto") != 0 && strcmp(value, "cpu") != 0) {
 		*ret_is_cut = false;
 		return err_trace(

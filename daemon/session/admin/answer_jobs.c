@@ -260,7 +260,7 @@ static void name_jobs(const json_t *jobs, struct sess_inquiry *inquiry)
 		used_bytes += (size_t)snprintf(names + used_bytes, sizeof(names) - used_bytes,
 		                               "%s%s", index ? ", " : "", name ? name : "");
 	}
-	zi_text_set(&inquiry->text, "no job '%s'; there are: %s", inquiry->job, names);
+	zi_text_set(&inquiry->text, "no job '%s'; existing jobs: %s", inquiry->job, names);
 }
 
 /**

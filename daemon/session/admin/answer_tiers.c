@@ -170,7 +170,7 @@ json_t *sess_answer_drain(struct sess_shard *shard, const struct sess_facts *fac
 	if (!member)
 		inquiry->result =
 			zi_text_error(&inquiry->text, err_origin(-ENOENT),
-		                      "no path '%s': zctl tiers names them", inquiry->job);
+		                      "no path '%s': zctl tiers lists the paths", inquiry->job);
 	else
 		inquiry->result = tier_member_drain(member, inquiry->question == SESS_ASK_DRAIN,
 		                                    &inquiry->text);

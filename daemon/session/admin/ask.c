@@ -362,7 +362,7 @@ static int ask_check_uid(const struct sess *session, struct zi_text *text)
 	if (session->uid == 0 || session->uid == geteuid())
 		return 0;
 	return zi_text_error(text, err_origin(-EPERM),
-	                     "%s is for root and uid %u, which zinfd runs as; you are uid %u",
+	                     "%s is only for root and the uid of zinfd, %u; you are uid %u",
 	                     question == SESS_ASK_BENCH ? "measuring" : "draining", geteuid(),
 	                     session->uid);
 }

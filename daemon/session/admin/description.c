@@ -50,8 +50,9 @@ static int read_layout(struct cursor *cursor, const struct zi_import_head *head,
 
 		if (!r && entry->group)
 			r = err_origin(zi_text_error(text, -EPROTO,
-			                             "parameter '%s' is of a group, which are of "
-			                             "those who train, not of what is stored",
+			                             "parameter '%s' has a parameter group: "
+			                             "these belong to a start of a job, and "
+			                             "are not stored",
 			                             entry->name));
 		if (r)
 			return err_trace(r);

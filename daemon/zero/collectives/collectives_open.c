@@ -168,7 +168,8 @@ static int charge_and_build(struct zero_job *job, const struct zero_op *op, stru
 	if (job->across)
 		return err_origin(zi_text_error(
 			text, -EOPNOTSUPP,
-			"collectives of a job that spans nodes are opened before materialize"));
+			"collectives of a job over several nodes must be opened before "
+			"zinf_materialize()"));
 	if (job_spans_nodes(job)) {
 		r = meeting_place(job, op, text);
 		if (r)
@@ -217,8 +218,8 @@ static int check_waiting(const struct zero_job *job, struct zi_text *text)
 		if (group->ranks[i] && !group->ranks[i]->gathered[ZERO_GATHER_COLL_OPEN])
 			return err_origin(zi_text_error(
 				text, -ETIMEDOUT,
-				"rank %u (pid %d) did not wait until memory for collectives was "
-				"made: give it more time",
+				"rank %u (pid %d) left before memory for collectives was "
+				"ready: give it a longer timeout_ms",
 				i, group->ranks[i]->pid));
 	return 0;
 }

@@ -60,8 +60,8 @@ static int join_check(const struct zero_job *job, const struct zero_attach *atta
 	case ZERO_GROUP_BROKEN:
 		return err_origin(zi_text_error(
 			text, -EBUSY,
-			"the group of job '%s' broke (%.100s); it can form again when its ranks "
-			"have left, %u have not, such as pid %d",
+			"the group of job '%s' broke (%.100s); end its %u remaining ranks, "
+			"such as pid %d, then start again",
 			job->name, group->text.chars, group->rank_count, any_pid(job)));
 	case ZERO_GROUP_FORMING:
 	case ZERO_GROUP_LIVE:
@@ -79,8 +79,8 @@ static int join_check(const struct zero_job *job, const struct zero_attach *atta
 			return err_trace(r);
 		return err_origin(zi_text_error(
 			text, -EBUSY,
-			"rank %u has left this incarnation of job '%s', which runs on: it can form "
-			"anew when all its ranks have left, %u have not, such as pid %d",
+			"rank %u has left this incarnation of job '%s', which still runs: end "
+			"its %u remaining ranks, such as pid %d, then start again",
 			attach->rank, job->name, group->rank_count, any_pid(job)));
 	}
 	return 0;

@@ -22,8 +22,8 @@ int attach_one_more_check(const struct zero_job *job, const struct zero_attach *
 		return 0;
 	return err_origin(zi_text_error(
 		text, -EBUSY,
-		"job '%s' has its %u ranks of this node: rank %u is one more (two jobs of one "
-		"name, or a wrong LOCAL_WORLD_SIZE)",
+		"job '%s' has all its %u ranks of this node, and rank %u is one too many: give "
+		"each run its own job name, or correct LOCAL_WORLD_SIZE",
 		job->name, group->local_size, attach->rank));
 }
 
@@ -179,8 +179,8 @@ int attach_config_check(const struct zero_job *job, const struct zero_attach *at
 	if (attach_local_size(attach) != group->local_size)
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"rank %u says that the job has %u ranks on this node (LOCAL_WORLD_SIZE), "
-			"the others say %u",
+			"LOCAL_WORLD_SIZE differs: rank %u has %u, the other ranks of this "
+			"node have %u",
 			attach->rank, attach_local_size(attach), group->local_size));
 	r = attach_one_more_check(job, attach, text);
 	if (r)

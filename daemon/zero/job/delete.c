@@ -190,13 +190,15 @@ void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
 		if (job->group.ranks[i] && job->group.ranks[i] != rank)
 			other_pid = job->group.ranks[i]->pid;
 	if (other_pid)
-		op_fail(op, -EBUSY, "job '%s' has other ranks, such as pid %d", job->name,
-		        other_pid);
+		op_fail(op, -EBUSY, "job '%s' has other ranks, such as pid %d: end them first",
+		        job->name, other_pid);
 	else if (job->attached_count > 1)
-		op_fail(op, -EBUSY, "ranks of an older incarnation of job '%s' have not left yet",
+		op_fail(op, -EBUSY,
+		        "ranks of an older incarnation of job '%s' have not left "
+		        "yet: try again",
 		        job->name);
 	else if (is_at_work(rank))
-		op_fail(op, -EBUSY, "job '%s' is at work: %s", job->name, job_phase_name(job));
+		op_fail(op, -EBUSY, "job '%s' is working: %s", job->name, job_phase_name(job));
 	if (op->result) {
 		zero_drain(zero);
 		return;

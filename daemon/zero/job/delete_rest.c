@@ -48,7 +48,7 @@ static int delete_check(const struct zero *zero, const struct zero_job *job,
 	if (job->busy_count || job->is_deleting || job->is_materializing ||
 	    job->step.phase != ZERO_STEP_NONE)
 		return err_origin(zi_text_error(text, -EBUSY,
-		                                "job '%s' is not yet at rest (%s): try again",
+		                                "job '%s' is still working (%s): try again",
 		                                job->name, job_phase_name(job)));
 	return 0;
 }

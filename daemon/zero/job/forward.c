@@ -53,16 +53,16 @@ int forward_call_check(const struct zero_job *job, uint16_t opcode, struct zi_te
 	if (call)
 		return err_origin(zi_text_error(
 			text, -EPERM,
-			"%s: job '%s' is attached to forward only (is_forward_only), so that it "
-			"has neither gradients nor steps: attach without that to train",
+			"%s: job '%s' was attached with is_forward_only, so it has no "
+			"gradients and no steps: to train, attach without it",
 			call, job->name));
 	call = job->is_stateless ? NULL : change_call(opcode);
 	if (!call)
 		return 0;
 	return err_origin(zi_text_error(
 		text, -EPERM,
-		"%s: job '%s' is one that trains, and was attached to forward only "
-		"(is_forward_only): it is used as it stands; for other parameters name another job",
+		"%s: job '%s' has optimizer state and was attached with is_forward_only, so "
+		"its parameters cannot change: use another job for other parameters",
 		call, job->name));
 }
 
@@ -76,16 +76,16 @@ int forward_start_check(const struct zero_job *job, const struct zi_job_training
 	if (!is_forward_only)
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"job '%s' was made forward only and has no optimizer state: attach with "
-			"is_forward_only, or train on from its parameters under another name "
-			"(zctl export, zctl load)",
+			"job '%s' was created with is_forward_only and has no optimizer state: "
+			"set is_forward_only, or start a new job with its parameters (zctl "
+			"export, zctl load)",
 			job->name));
 	if (job->committed_step >= 0)
 		return 0;
 	return err_origin(zi_text_error(
 		text, -EINVAL,
-		"job '%s' was begun to train and has committed nothing yet, so that there is "
-		"nothing to use (is_forward_only): name another job",
+		"job '%s' trains and has committed nothing yet, so is_forward_only finds no "
+		"parameters: name another job",
 		job->name));
 }
 

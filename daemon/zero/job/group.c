@@ -188,8 +188,9 @@ int group_process_check(const struct zero_group *group, const struct zero_attach
 			continue;
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"rank %u is of process %d, rank %u of process %d: strategy dp has all "
-			"ranks in one (zinf_replicas_attach()); with a process for each use ddp",
+			"rank %u is in process %d, rank %u in process %d: strategy dp needs "
+			"all ranks in one process (zinf_replicas_attach()); for several "
+			"processes use ddp",
 			attach->rank, attach->pid, rank->number, rank->pid));
 	}
 	return 0;
@@ -203,8 +204,8 @@ void group_replace(struct zero_job *job, const char *name)
 	struct zi_text text;
 
 	zi_text_set(&text,
-	            "a newer incarnation%s%s%s of job '%s' has taken over: two that are to run at "
-	            "once need two names (ZINF_JOB)",
+	            "a newer incarnation%s%s%s of job '%s' has taken over: two runs at the "
+	            "same time need two names (ZINF_JOB)",
 	            name[0] ? " '" : "", name, name[0] ? "'" : "", job->name);
 	collectives_break(job, -ESTALE, &text);
 	if (group->phase == ZERO_GROUP_FORMING || group->phase == ZERO_GROUP_LIVE)

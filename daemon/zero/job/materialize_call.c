@@ -29,7 +29,9 @@ int materialize_check_stored(const struct zero_rank *rank, struct zi_text *text)
 	(void)snprintf(who, sizeof(who), "rank %u", rank->number); /* Fits. */
 	r = layout_compare(&rank->layout, who, &job->layout, "the stored job", &why);
 	if (r)
-		zi_text_set(text, "%.180s; give it the model that it has, or name another job",
+		zi_text_set(text,
+		            "%.180s; start the job with its stored model, or name "
+		            "another job",
 		            why.chars);
 	return err_trace(r);
 }

@@ -133,7 +133,9 @@ static int check_sets(const struct zero_job *job, struct zi_text *text)
 		return 0;
 	return err_origin(zi_text_error(
 		text, -EOPNOTSUPP,
-		"%.180s; what a node holds went by these: start it with the same", why.chars));
+		"%.180s; the stored parts of the nodes depend on it: start the job with the "
+		"stored value",
+		why.chars));
 }
 
 /* Parameters of what other nodes hold are on the node's store, as zero1 and zero2 have them with

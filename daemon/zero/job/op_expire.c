@@ -154,7 +154,7 @@ static void say_place(const struct zero_op *op, struct zi_text *text)
 	const struct zi_coll_open *place = op->rank->job->meeting.place;
 
 	if (op->opcode == ZERO_OP_COLL_OPEN && place)
-		zi_text_append(text, ", which are to meet at %.64s:%u (MASTER_ADDR, ZINF_PORT)",
+		zi_text_append(text, "; the rendezvous is %.64s:%u (MASTER_ADDR, ZINF_PORT)",
 		               place->rendezvous_host, place->rendezvous_port);
 }
 

@@ -143,8 +143,8 @@ static void tell_open(struct zero_job *job)
 		return;
 	job->is_stuck = true;
 	zi_text_set(&text,
-	            "job '%s' stays on its path until its ranks come again: it has commits %llu "
-	            "and %llu, and which of them all of its nodes have is known then",
+	            "job '%s' stays on its path until its next start: it has commits %llu and "
+	            "%llu, and its nodes decide then which one is valid",
 	            job->name, (unsigned long long)job->former.marks.number,
 	            (unsigned long long)job->committed.number);
 	if (job->zero->options.stuck)

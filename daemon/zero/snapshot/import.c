@@ -30,9 +30,11 @@ static int config_check(const struct catalog_job *record, struct zi_text *text)
 		return err_origin(zi_text_error(text, -EINVAL, "param_dtype %u is not known",
 		                                config->param_dtype));
 	if (!zi_dtype_is_trained(config->param_dtype, config->grad_dtype))
-		return err_origin(zi_text_error(
-			text, -EINVAL, "grad_dtype %u with param_dtype %s: it is that one or f32",
-			config->grad_dtype, zi_dtype_name((enum zi_dtype)config->param_dtype)));
+		return err_origin(zi_text_error(text, -EINVAL,
+		                                "grad_dtype %u with param_dtype %s: it must be "
+		                                "param_dtype or f32",
+		                                config->grad_dtype,
+		                                zi_dtype_name((enum zi_dtype)config->param_dtype)));
 	if (!config->optimizer || config->optimizer >= _ZI_OPTIMIZER_COUNT)
 		return err_origin(zi_text_error(text, -EINVAL, "optimizer %u is not known",
 		                                config->optimizer));

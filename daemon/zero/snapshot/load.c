@@ -75,7 +75,7 @@ int load_config_check(const struct zi_job_config *config, bool is_stateless,
 		return err_origin(zi_text_error(
 			text, -EINVAL,
 			"'%.63s/%.63s' is a snapshot of a forward-only job, without optimizer "
-			"state: use it with is_forward_only, or train on from its parameters "
+			"state: set is_forward_only, or start a new job with its parameters "
 			"(zctl export, zctl load)",
 			snapshot->job_name, snapshot->name));
 	if (state_kind(config->optimizer) == state_kind(stored->optimizer))
@@ -128,8 +128,8 @@ int zero_load(struct zero_rank *rank, const char *job, const char *name, struct 
 	/* A snapshot of another uid is not there for this one. */
 	if (!snapshot || (rank->uid != snapshot->uid && rank->uid != 0))
 		return err_origin(zi_text_error(text, -ENOENT,
-		                                "no snapshot '%s/%s': zctl snapshot list "
-		                                "shows those there are",
+		                                "no snapshot '%s/%s': zctl snapshot list shows "
+		                                "all snapshots",
 		                                job, name));
 	if (snapshot->phase != ZERO_SNAPSHOT_KEPT)
 		return err_origin(zi_text_error(

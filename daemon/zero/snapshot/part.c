@@ -56,8 +56,8 @@ int part_check_restore(const struct zero_job *job, const struct catalog_job *rec
 		return 0;
 	return err_origin(zi_text_error(
 		text, -EOPNOTSUPP,
-		"job '%.60s' is trained on %u nodes, and one that goes back by itself could never "
-		"go on with the others: begin a new job with this snapshot on all of them "
-		"(zinf_load), or with all parts of it (zctl export at each, zctl load)",
+		"job '%.60s' runs on %u nodes, which cannot go back one by one: start a new job "
+		"with this snapshot on all nodes (zinf_load), or with all its parts (zctl export "
+		"at each node, zctl load)",
 		job->name, ZI_MAX(then, now)));
 }

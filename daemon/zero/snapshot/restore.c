@@ -54,13 +54,13 @@ static int job_check(const struct zero_job *job, struct zi_text *text)
 		                      job->name, job->group.rank_count, rank->number, rank->pid));
 	if (job->attached_count || job->busy_count || job->is_deleting || !job->is_stored ||
 	    job->step.phase != ZERO_STEP_NONE)
-		return err_origin(zi_text_error(
-			text, -EBUSY, "job '%s' is not yet at rest: try again", job->name));
+		return err_origin(zi_text_error(text, -EBUSY,
+		                                "job '%s' is still working: try again", job->name));
 	if (!job_is_nvme(job))
 		return err_origin(
 			zi_text_error(text, -EOPNOTSUPP,
-		                      "state of job '%s' is only in memory: zctl delete it, "
-		                      "and have its trainer begin with the snapshot "
+		                      "state of job '%s' is only in memory: delete the job "
+		                      "(zctl delete), and start it with the snapshot "
 		                      "(zinf_load)",
 		                      job->name));
 	return 0;
@@ -75,8 +75,8 @@ static int match_check(const struct zero_job *job, const struct zero_snapshot *s
 
 	if (!r && job->is_stateless && !forward_is_stateless(record))
 		r = zi_text_error(text, err_origin(-EINVAL),
-		                  "job '%s' is forward only and has no optimizer state, snapshot "
-		                  "'%s/%s' has: have a new job made of it (--as)",
+		                  "job '%s' is forward only and has no optimizer state, but "
+		                  "snapshot '%s/%s' has: make a new job of it (--as)",
 		                  job->name, snapshot->job_name, snapshot->name);
 	if (!r)
 		r = load_model_check(&job->layout, "the job", snapshot, text);
@@ -104,8 +104,8 @@ static int restore_check(struct zero *zero, const struct zero_job *job,
 			zi_text_error(text, -ENOENT, "no snapshot '%s/%s'", op->job, op->name));
 	if (!job || !snapshot_may_use(job->uid, op))
 		return err_origin(zi_text_error(text, -ENOENT,
-		                                "no job '%s' any more: have it made of its "
-		                                "snapshot under that name or another (--as)",
+		                                "there is no job '%s': make it of its "
+		                                "snapshot, under this name or another (--as)",
 		                                op->job));
 	if (snapshot->moving)
 		r = zi_text_error(text, err_origin(-EBUSY),

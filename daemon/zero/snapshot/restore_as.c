@@ -40,14 +40,14 @@ static int as_check(struct zero *zero, const struct zero_snapshot *snapshot,
 		return err_trace(r);
 	if (job_find(zero, op->as))
 		return err_origin(zi_text_error(text, -EEXIST,
-		                                "job '%s' is there already: choose another name "
-		                                "(nothing was changed)",
+		                                "job '%s' exists: choose another name (nothing "
+		                                "was changed)",
 		                                op->as));
 	if (snapshot->record->config.offload_optimizer != ZI_OFFLOAD_NVME)
 		return err_origin(zi_text_error(
 			text, -EOPNOTSUPP,
-			"'%s/%s' is of a job whose state is only in memory, which cannot be at "
-			"rest: have the trainer of job '%s' begin with the snapshot (zinf_load)",
+			"'%s/%s' is of a job with state only in memory, which cannot be "
+			"restored: start job '%s' with the snapshot (zinf_load)",
 			op->job, op->name, op->as));
 	return err_trace(attach_limits_check(zero, snapshot->uid, text));
 }

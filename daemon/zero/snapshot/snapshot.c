@@ -119,8 +119,8 @@ static void tell_periodic(const struct zero_snapshot *snapshot, int result,
 	}
 	job->unkept_text = *text;
 	if (!job->unkept_count++)
-		log_warning("Job '%s' trains on, but its automatic snapshot failed: %s (further "
-		            "ones that fail are counted by zctl jobs alone)",
+		log_warning("Job '%s' continues, but its automatic snapshot failed: %s (zctl "
+		            "jobs counts further failures)",
 		            job->name, text->chars);
 }
 
@@ -191,8 +191,8 @@ int snapshot_pay(struct zero_job *job, struct zi_text *text)
 		if (snapshot_charge(snapshot, snapshot_tier(snapshot), &why))
 			return err_origin(zi_text_error(
 				text, -EBUSY,
-				"job '%.63s' is being exported, and no room is left for its steps "
-				"beside that: wait for the export's end (%s)",
+				"job '%.63s' is being exported, and its steps have no room "
+				"beside the exported one: wait for the end of the export (%s)",
 				job->name, why.chars));
 		snapshot->is_unpaid = false;
 	}
@@ -242,9 +242,8 @@ int snapshot_job_check(const struct zero *zero, const struct zero_job *job,
 	if (r)
 		return err_trace(r);
 	if (!job || !snapshot_may_use(job->uid, op))
-		return err_origin(zi_text_error(
-			text, -ENOENT, "no job '%s': zctl jobs shows those that you may use",
-			op->job));
+		return err_origin(zi_text_error(text, -ENOENT,
+		                                "no job '%s': zctl jobs lists your jobs", op->job));
 	return 0;
 }
 

@@ -19,7 +19,7 @@ static int recover_extents(struct zero_snapshot *snapshot)
 	struct zero_scale scale;
 
 	if (scale_get(record, &scale)) {
-		zi_text_set(&snapshot->refusal_text, "its loss scale can be none");
+		zi_text_set(&snapshot->refusal_text, "its loss scale is invalid");
 		return -EUCLEAN;
 	}
 	for (uint32_t i = 0; i < record->extent_count; i++) {

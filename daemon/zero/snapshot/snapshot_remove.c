@@ -23,8 +23,9 @@ static void removed(struct catalog_request *request)
 	if (snapshot->op)
 		snapshot_tell(snapshot, request->result, &text);
 	else if (request->result)
-		log_warning("Snapshot '%s/%s' has had its time, but stays: %s", snapshot->job_name,
-		            snapshot->name, text.chars);
+		log_warning("Snapshot '%s/%s' is beyond snapshot_keep, but cannot be removed "
+		            "yet: %s",
+		            snapshot->job_name, snapshot->name, text.chars);
 	if (!request->result)
 		(void)snapshot_free(snapshot);
 	zero_drain(zero);

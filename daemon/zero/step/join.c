@@ -220,7 +220,7 @@ struct zi_text join_say_late(const struct zero_job *job)
 	if (join_is_asked(job) && agree_begin_say_late(job, &text))
 		return text;
 	if (missing)
-		zi_text_set(&text, "of ranks %s, which have not joined, none has begun a step",
+		zi_text_set(&text, "ranks %s have not joined, and none of them has begun a step",
 		            set_format(missing).chars);
 	else
 		zi_text_set(&text, "the step of the others cannot begin here yet");

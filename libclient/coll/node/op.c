@@ -53,7 +53,7 @@ static int check_messages(struct zi_node_group *group, const struct zi_node_p2p 
 	if (!to_self)
 		return 0;
 	return err_origin(zi_text_error(
-		text, -EINVAL, "%d %s to oneself without its other end in the same batch",
+		text, -EINVAL, "%d %s to this member itself: the batch needs the other side too",
 		to_self > 0 ? to_self : -to_self, to_self > 0 ? "sends" : "receives"));
 }
 

@@ -242,14 +242,14 @@ Test(open, another_version_is_refused_and_named)
 	change_by_sql(&fixture, "UPDATE meta SET version = version + 1");
 	assert_refused_untouched(&fixture, -EPROTONOSUPPORT, "use the zinfd that made it");
 	change_by_sql(&fixture, "UPDATE meta SET version = 1");
-	assert_refused_untouched(&fixture, -EPROTONOSUPPORT, "has version 1, this zinfd reads and");
+	assert_refused_untouched(&fixture, -EPROTONOSUPPORT, "has version 1, this zinfd needs");
 	/* The one before, with tables of its own: the version is what counts. */
 	change_by_sql(&fixture, "UPDATE meta SET version = 3; DROP TABLE member_set;"
 	                        "ALTER TABLE stand DROP COLUMN number;"
 	                        "ALTER TABLE unit DROP COLUMN member_set");
 	assert_refused_untouched(&fixture, -EPROTONOSUPPORT,
-	                         "has version 3, this zinfd reads and writes version 4");
-	assert_refused_untouched(&fixture, -EPROTONOSUPPORT, "`zctl load` reads here");
+	                         "has version 3, this zinfd needs version 4");
+	assert_refused_untouched(&fixture, -EPROTONOSUPPORT, "here `zctl load`");
 	sample_deinit(&sample);
 	fixture_deinit(&fixture);
 }

@@ -367,10 +367,10 @@ Test(deepspeed_args, what_cannot_be_is_refused_by_name)
 		{ "{ " MICRO ", \"optimizer\": { \"type\": \"Lamb\" } }", "", "Lamb", -EOPNOTSUPP },
 		{ "{ " MICRO ", " ADAM
 		  "\"scheduler\": { \"type\": \"WarmupLR\", \"params\": {} } }",
-		  "--min-lr 1e-4", "--min-lr means nothing to --lr-schedule WarmupLR", -EINVAL },
+		  "--min-lr 1e-4", "--min-lr has no effect with --lr-schedule WarmupLR", -EINVAL },
 		{ "{ " MICRO ", " ADAM
 		  "\"scheduler\": { \"type\": \"LRRangeTest\", \"params\": {} } }",
-		  "--lr-total 9", "--lr-total means nothing to --lr-schedule LRRangeTest",
+		  "--lr-total 9", "--lr-total has no effect with --lr-schedule LRRangeTest",
 		  -EINVAL },
 		{ "{ " MICRO ", " ADAM "\"scheduler\": { \"type\": \"OneCycle\", \"params\": {"
 		  "\"cycle_min_lr\": 0.1, \"cycle_max_lr\": 0.2,"

@@ -399,7 +399,7 @@ Test(coll, memory_of_another_rank_is_refused)
 			expect_text(job.zinf, "send: the source");
 		}
 		cr_assert_eq(r, -EINVAL);
-		expect_text(job.zinf, "memory of another rank");
+		expect_text(job.zinf, "outside this rank's allocations");
 		fake_job_leave(&job);
 	}
 }

@@ -37,7 +37,7 @@ Test(join, an_older_daemon_does_not_know_it)
 
 	fake_job_materialize(&job);
 	cr_assert_eq(zinf_join(job.zinf, false), -EOPNOTSUPP);
-	expect_text(job.zinf, "zinf_join(): the daemon at");
+	expect_text(job.zinf, "zinf_join(): zinfd at");
 	fake_job_leave(&job);
 }
 

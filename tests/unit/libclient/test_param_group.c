@@ -60,7 +60,7 @@ Test(param_group, an_older_daemon_knows_none)
 	fake_job_add(&job);
 	cr_expect_eq(zinf_param_group(job.zinf, 0, 0), 0, "that is no group");
 	expect_refused(&job, 0, ZINF_GROUP_FROZEN, -EOPNOTSUPP,
-	               "knows no groups of parameters, use a newer zinfd");
+	               "does not support parameter groups: use a newer zinfd");
 	fake_job_leave(&job);
 }
 
@@ -72,7 +72,7 @@ Test(param_group, an_older_daemon_knows_no_units_that_are_frozen_whole)
 	cr_expect_eq(zinf_param_group(job.zinf, job.param[0], ZINF_GROUP_FROZEN), 0);
 	cr_expect_eq(zinf_param_group(job.zinf, job.param[2], ZINF_GROUP_FROZEN), 0);
 	cr_expect_eq(zinf_materialize(job.zinf), -EOPNOTSUPP);
-	expect_text(job.zinf, "all parameters of unit 'b' are frozen, which the daemon at");
+	expect_text(job.zinf, "all parameters of unit 'b' are frozen, but zinfd at");
 	cr_expect_eq(zinf_param_group(job.zinf, job.param[2], 0), 0);
 	cr_expect_eq(zinf_materialize(job.zinf), 0, "%s", zinf_error_text(job.zinf));
 	fake_job_leave(&job);

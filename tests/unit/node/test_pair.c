@@ -220,7 +220,7 @@ Test(pair, what_one_refuses_has_no_effect)
 		{ MESSAGE(false, ZI_DTYPE_I64, 1, UINT64_MAX / 4, words), -EOVERFLOW, "overflows" },
 		{ MESSAGE(false, ZI_DTYPE_F32, 1, 1, (char *)words + 1), -EINVAL, "not aligned" },
 		{ MESSAGE(true, ZI_DTYPE_F32, 1, 1, NULL), -EINVAL, "no buffer" },
-		{ MESSAGE(true, ZI_DTYPE_F32, 0, 1, words), -EINVAL, "to oneself" },
+		{ MESSAGE(true, ZI_DTYPE_F32, 0, 1, words), -EINVAL, "to this member itself" },
 	};
 
 	pair_world(&world, ranks, 2);

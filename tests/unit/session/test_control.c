@@ -257,7 +257,7 @@ Test(control, how_a_job_trains_reaches_zero_and_what_is_not_built_is_refused_by_
 		{ { .reserved0 = 1 }, -EPROTO, "reserved words are set" },
 		{ { .flags = ZI_TRAINING_FORWARD_ONLY },
 		  -EOPNOTSUPP,
-		  "is_forward_only is true, but this client does not know" },
+		  "is_forward_only is true, but this libzinf does not support it" },
 	};
 	struct client *client = client_attach();
 

@@ -191,7 +191,7 @@ Test(request, an_older_libzinf_does_not_train_over_nodes)
 	fake.spans_nodes = true;
 	client_send(client, &packet, ZI_MESSAGE_LAYOUT, sizeof(packet));
 	send_materialize(client, 1, 0);
-	expect_error(client, -EOPNOTSUPP, "does not know training over nodes");
+	expect_error(client, -EOPNOTSUPP, "does not support training over nodes");
 	client_close(client);
 }
 

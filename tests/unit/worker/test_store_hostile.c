@@ -243,7 +243,7 @@ Test(store_hostile, a_node_of_another_version_of_collectives_is_told_both)
 	cr_expect_eq(drain(fd, text, sizeof(text) - 1), reply.bytes);
 	zi_close(fd);
 	(void)snprintf(says, sizeof(says),
-	               "collectives by version %u, the client's by %u: ", ZI_COLL_VERSION,
+	               "version %u of collectives, the client's has %u: ", ZI_COLL_VERSION,
 	               ZI_COLL_VERSION + 70); /* Fits. */
 	cr_expect(strstr(text, says), "%s", text);
 	/* So do those who wait for it. */

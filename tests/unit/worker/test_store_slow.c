@@ -67,7 +67,7 @@ Test(store_slow, a_link_lost_in_a_join_is_told_at_once_in_its_own_words)
 	join_two(&test, NET_TEST_MS);
 	net_test_run(&test);
 	test.node_count = 2; /* The third never comes. */
-	expect_told(&test, -EPIPE, "is gone: the first node's worker ended");
+	expect_told(&test, -EPIPE, "is gone: zinf-net of the first node ended");
 	test.node_count = 3;
 	store_relay_close(&relay);
 	net_test_deinit(&test);

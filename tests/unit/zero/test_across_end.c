@@ -185,17 +185,17 @@ Test(across_end, ranks_of_a_node_that_would_meet_elsewhere_are_told)
 		const char *words;
 	} others[] = {
 		{ { .rendezvous_host = "second", .rendezvous_port = 29501, .interface = "" },
-		  "at first:29501, rank 1 (pid " },
+		  "has first:29501, rank 1 (pid " },
 		{ { .rendezvous_host = "first", .rendezvous_port = 29502, .interface = "" },
-		  "at first:29501, rank 1 (pid " },
+		  "has first:29501, rank 1 (pid " },
 		{ { .rendezvous_host = "first", .rendezvous_port = 29501, .interface = "eth1" },
-		  "by interface '', rank 1 (pid " },
+		  "has '', rank 1 (pid " },
 		{ { .rendezvous_host = "first",
 		    .rendezvous_port = 29501,
 		    .interface = "",
 		    .token = "other" },
 		  "rank 0 (pid" },
-		{ { .rendezvous_host = NULL }, "one place is needed" },
+		{ { .rendezvous_host = NULL }, "set the same in all ranks" },
 	};
 
 	for (uint32_t i = 0; i < ZI_COUNT_OF(others); i++) {
@@ -432,7 +432,7 @@ Test(across_end, collectives_come_first)
 	                                          .interface = "",
 	                                          .token = "" }),
 	             -EOPNOTSUPP);
-	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "before materialize"));
+	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "before zinf_materialize()"));
 	end(true);
 }
 

@@ -314,7 +314,7 @@ Test(across_votes, a_part_is_not_restored_by_itself)
 	nodes_settle();
 	/* Nobody talks: it is kept by this node alone. */
 	cr_assert_eq(kept_call(&net.nodes[0], &kept, zero_snapshot_create, "train", "part"), 0);
-	refused(zero_snapshot_restore, "part", "", "job 'train' is trained on 2 nodes");
+	refused(zero_snapshot_restore, "part", "", "job 'train' runs on 2 nodes");
 	refused(zero_snapshot_restore, "part", "", "zinf_load");
 	refused(zero_snapshot_restore, "part", "other", "snapshot 'train/part' is one node's part");
 	end_train();

@@ -379,7 +379,7 @@ Test(coll, a_rank_that_gives_up_while_memory_is_made_is_named_to_all)
 	cr_assert_eq(actor_wait(&actors[0], 0), -ETIMEDOUT, "%s", actors[0].text.chars);
 	cr_assert_eq(actor_wait(&actors[1], 0), -ETIMEDOUT, "%s", actors[1].text.chars);
 	says(&actors[1], "rank 0 (pid");
-	says(&actors[1], "did not wait until memory for collectives was made");
+	says(&actors[1], "left before memory for collectives was ready");
 	cr_expect_eq(node.cpu.used_bytes, 0);
 	cr_assert_eq(open_all(2), 0, "%s", actors[0].text.chars);
 	end();

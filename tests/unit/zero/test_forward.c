@@ -156,7 +156,7 @@ static void train(uint32_t dtype, const struct place *place)
 
 static void expect_no_changes(struct actor *actor)
 {
-	expect_refused(actor, "zinf_param_write_begin: job 'train' is one that trains", -EPERM,
+	expect_refused(actor, "zinf_param_write_begin: job 'train' has optimizer state", -EPERM,
 	               actor_unit(actor, zero_param_write_begin, 0));
 	expect_refused(actor, "zinf_param_write_end: job 'train'", -EPERM,
 	               actor_unit(actor, zero_param_write_end, 0));
@@ -220,7 +220,7 @@ Test(zero_forward, what_has_nothing_yet_is_not_used)
 	model_attach(&node, actors, 1,
 	             &(struct attach_options){ .config = config, .incarnation = "one" });
 	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
-	expect_refused(&others[0], "was begun to train and has committed nothing yet", -EINVAL,
+	expect_refused(&others[0], "trains and has committed nothing yet", -EINVAL,
 	               actor_attach(&node, &others[0],
 	                            &(struct attach_options){ .world = 1,
 	                                                      .config = config,
@@ -327,7 +327,7 @@ Test(zero_forward, without_state_nobody_trains)
 	snapshot("look", "a");
 	leave();
 	for (int i = 0; i < 2; i++) {
-		expect_refused(&actors[0], "job 'look' was made forward only", -EINVAL,
+		expect_refused(&actors[0], "job 'look' was created with is_forward_only", -EINVAL,
 		               actor_attach(&node, &actors[0],
 		                            &(struct attach_options){
 						    .job = "look", .world = 1, .config = config }));

@@ -207,7 +207,7 @@ Test(zero_join, a_join_that_waits_too_long_names_those_with_data)
 	actor_start(&actors[1], 0, zero_step_begin,
 	            &(struct zero_op){ .options = joined_options(false),
 	                               .timeout_ns = 10 * ZI_NS_PER_MS });
-	refused(&actors[1], -ETIMEDOUT, "of ranks 0, 2, which have not joined, none has begun",
+	refused(&actors[1], -ETIMEDOUT, "ranks 0, 2 have not joined, and none of them has begun",
 	        actor_wait(&actors[1], 0));
 	end(WORLD);
 }

@@ -276,8 +276,8 @@ Test(zero_layout, stored_job_is_the_model)
 	cr_assert_eq(actor_call(&actors[0], zero_materialize, NULL), -EINVAL);
 	cr_assert_str_eq(actors[0].text.chars,
 	                 "rank 0: parameter 'embed.w' of unit 'embed' has "
-	                 "shape (10,81), the stored job has (10,80); give it the model "
-	                 "that it has, or name another job");
+	                 "shape (10,81), the stored job has (10,80); start the job with its "
+	                 "stored model, or name another job");
 	leave_all();
 	node_deinit(&node);
 }

@@ -142,7 +142,7 @@ Test(zero_snapshot_as, what_cannot_be_is_refused_and_leaves_nothing)
 	begin(ZI_OFFLOAD_NVME);
 	model_train(actors, 1, 1, 1);
 	snapshot("a");
-	refused(restore_as("train", "a", "train"), -EEXIST, "job 'train' is there already");
+	refused(restore_as("train", "a", "train"), -EEXIST, "job 'train' exists");
 	refused(restore_as("train", "b", "other"), -ENOENT, "no snapshot 'train/b'");
 	kept.op.uid = 7;
 	refused(restore_as("train", "a", "other"), -ENOENT, "no snapshot 'train/a'");
@@ -212,7 +212,7 @@ Test(zero_snapshot_as, job_that_is_read_without_room_for_it_waits_for_that)
 	r = actor_attach(&node, &actors[0],
 	                 &(struct attach_options){ .world = 1, .config = config });
 	cr_assert_eq(r, -EBUSY, "%d", r);
-	cr_assert_not_null(strstr(actors[0].text.chars, "wait for the export's end"), "%s",
+	cr_assert_not_null(strstr(actors[0].text.chars, "wait for the end of the export"), "%s",
 	                   actors[0].text.chars);
 	zero_snapshot_release(held);
 	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });

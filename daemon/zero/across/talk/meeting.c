@@ -27,23 +27,23 @@ int meeting_compare(const struct zero_rank *rank, const struct zero_op *op,
 	    theirs->rendezvous_port != op->rendezvous_port)
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"rank %u (pid %d) would meet the other nodes at %.64s:%u, rank %u (pid %d) "
-			"at %.64s:%u (MASTER_ADDR, ZINF_PORT): one place is needed",
+			"MASTER_ADDR or ZINF_PORT differ: rank %u (pid %d) has %.64s:%u, rank "
+			"%u (pid %d) has %.64s:%u: set the same in all ranks",
 			rank->number, rank->pid, word(op->rendezvous_host), op->rendezvous_port,
 			other->number, other->pid, word(theirs->rendezvous_host),
 			theirs->rendezvous_port));
 	if (strcmp(word(theirs->interface), word(op->interface)))
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"rank %u (pid %d) would meet the other nodes by interface '%.15s', rank %u "
-			"(pid %d) by '%.15s' (ZINF_NET_INTERFACE): one is needed, or none",
+			"ZINF_NET_INTERFACE differs: rank %u (pid %d) has '%.15s', rank %u "
+			"(pid %d) has '%.15s': set the same in all ranks of this node, or none",
 			rank->number, rank->pid, word(op->interface), other->number, other->pid,
 			word(theirs->interface)));
 	if (strcmp(word(theirs->token), word(op->token)))
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"rank %u (pid %d) has another ZINF_TOKEN than rank %u (pid %d): all ranks "
-			"must have the same, or none",
+			"ZINF_TOKEN of rank %u (pid %d) differs from that of rank %u (pid %d): "
+			"set the same in all ranks, or none",
 			rank->number, rank->pid, other->number, other->pid));
 	return 0;
 }
@@ -55,14 +55,14 @@ int meeting_place(struct zero_job *job, const struct zero_op *op, struct zi_text
 	if (!op->rendezvous_host || !op->rendezvous_host[0])
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"job '%s' has %u of its %u ranks on this node: MASTER_ADDR says where the "
-			"node of rank 0 is found, and is not set",
+			"job '%s' has %u of its %u ranks on this node, and MASTER_ADDR is not "
+			"set: set it to the address of the node of rank 0",
 			job->name, job->group.local_size, job->group.world_size));
 	if (!op->rendezvous_port || op->rendezvous_port > UINT16_MAX)
 		return err_origin(zi_text_error(
 			text, -EINVAL,
-			"job '%s': port %u of the nodes' meeting (ZINF_PORT, else MASTER_PORT + "
-			"1): 1 to 65535 are ports",
+			"job '%s': rendezvous port %u (ZINF_PORT, else MASTER_PORT + 1): 1 to "
+			"65535 are allowed",
 			job->name, op->rendezvous_port));
 	place = calloc(1, sizeof(*place));
 	if (!place)

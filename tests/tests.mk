@@ -18,7 +18,7 @@ $(FAKE_A): $(patsubst %.c,$(BUILD)/%.o,$(FAKE_SRC))
 
 # Linked into every test program: what it leaves behind is removed, and told (tests/guard/guard.h);
 # leaks are looked for in tests, not in what runs them.
-GUARD := $(patsubst %,$(BUILD)/tests/guard/%.o,guard leaks limits)
+GUARD := $(patsubst %,$(BUILD)/tests/guard/%.o,guard leaks limits criterion)
 
 # A folder of tests is one program: build/<variant>/tests/unit/zero/run. Each of its files can also
 # be made a program of its own, for whoever works on it: make build/release/tests/unit/zero/test_step.

@@ -6,6 +6,7 @@
 
 struct call {
 	struct zero_op op;
+	struct zi_loop *loop;
 	bool is_done;
 };
 
@@ -123,6 +124,7 @@ static inline void call_done(struct zero_op *op)
 
 	cr_assert(!call->is_done, "completed once");
 	call->is_done = true;
+	zi_loop_stop(call->loop); /* Whoever rests meanwhile goes on. */
 }
 
 typedef void (*call_fn)(struct zero_rank *rank, struct zero_op *op);
@@ -133,7 +135,8 @@ static inline void actor_start(struct actor *actor, uint32_t slot, call_fn funct
 {
 	struct call *call = &actor->calls[slot];
 
-	*call = (struct call){ .op = filled ? *filled : (struct zero_op){ 0 } };
+	*call = (struct call){ .op = filled ? *filled : (struct zero_op){ 0 },
+		               .loop = actor->node->loop };
 	call->op.done = call_done;
 	function(actor->rank, &call->op);
 }
@@ -144,7 +147,7 @@ static inline int actor_wait(struct actor *actor, uint32_t slot)
 	struct call *call = &actor->calls[slot];
 
 	while (!call->is_done) {
-		node_turn(actor->node);
+		node_rest(actor->node);
 		cr_assert_lt(zi_clock_now_ns(), deadline_ns, "the call never ends");
 	}
 	actor->text = call->op.text;

@@ -116,7 +116,7 @@ static inline void ballot_await(struct node *node, const struct ballot *ballot,
 	uint64_t deadline_ns = zi_clock_deadline_ns(TURN_LIMIT_NS);
 
 	while (ballot->asked != question) {
-		node_turn(node);
+		node_rest(node);
 		cr_assert_lt(zi_clock_now_ns(), deadline_ns, "nobody is asked");
 	}
 }

@@ -40,7 +40,7 @@ static inline int kept_wait(struct node *node, struct kept *kept)
 	uint64_t deadline_ns = zi_clock_deadline_ns(TURN_LIMIT_NS);
 
 	while (!kept->is_done) {
-		node_turn(node);
+		node_rest(node);
 		cr_assert_lt(zi_clock_now_ns(), deadline_ns, "the snapshot never ends");
 	}
 	return kept->op.result;

@@ -38,6 +38,7 @@ struct node {
 	char more_paths[NODE_STORES][104];
 	struct zi_loop *loop;
 	struct zi_post stop;
+	struct zi_timer rested;
 	struct catalog *catalog;
 	struct nvme_store *store; /* the first */
 	struct nvme_store *more_stores[NODE_STORES];
@@ -262,6 +263,19 @@ static inline void node_turn(struct node *node)
 {
 	zi_loop_post(node->loop, &node->stop, node_stop_loop);
 	cr_assert_eq(zi_loop_run(node->loop), 0);
+}
+
+static inline void node_stop_rest(struct zi_timer *timer)
+{
+	zi_loop_stop(container_of(timer, struct node, rested)->loop);
+}
+
+/* Turns, asleep where nothing is to do, until the loop is stopped or this time has passed. */
+static inline void node_rest(struct node *node)
+{
+	zi_loop_arm(node->loop, &node->rested, zi_clock_deadline_ns(ZI_NS_PER_MS), node_stop_rest);
+	cr_assert_eq(zi_loop_run(node->loop), 0);
+	zi_loop_disarm(&node->rested);
 }
 
 static inline bool node_is_quiet(struct node *node)

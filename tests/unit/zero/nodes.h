@@ -12,14 +12,24 @@
 
 #include "tests/unit/zero/nodes_net.h"
 
+/* So many turns without news, and the nodes wait for a disk or a deadline: they rest. */
+#define NODES_STILL_TURNS 256u
+
 /* One turn of each node's loop that is not lost, and some of what is on its way. */
 static inline void nodes_turn(void)
 {
+	bool is_still = net.still_count++ >= NODES_STILL_TURNS;
+
 	for (uint32_t i = net_draw(8); i > 0; i--)
 		net_turn();
-	for (uint32_t i = 0; i < net.count; i++)
-		if (net.nodes[i].zero && !(net.lost >> i & 1))
+	for (uint32_t i = 0; i < net.count; i++) {
+		if (!net.nodes[i].zero || net.lost >> i & 1)
+			continue;
+		if (is_still)
+			node_rest(&net.nodes[i]);
+		else
 			node_turn(&net.nodes[i]);
+	}
 }
 
 /* ---- nodes ---- */
@@ -122,6 +132,7 @@ static inline int nodes_wait(struct actor *actor, uint32_t slot)
 	uint64_t deadline_ns = zi_clock_deadline_ns(TURN_LIMIT_NS);
 	struct call *call = &actor->calls[slot];
 
+	net.still_count = 0;
 	while (!call->is_done) {
 		nodes_turn();
 		cr_assert_lt(zi_clock_now_ns(), deadline_ns, "the call of rank %u never ends",

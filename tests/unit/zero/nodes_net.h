@@ -399,6 +399,7 @@ static inline bool net_deliver(struct net_worker *worker, uint32_t from)
 	event = worker->from[from].events[*taken % NET_EVENTS_MAX];
 	if (event.what != NET_EVENT_DONE && net.holds && net.holds(worker, from, &event.entry))
 		return false;
+	net.still_count = 0;
 	(*taken)++;
 	if (event.what == NET_EVENT_DONE) {
 		net_answer(worker, event.error, &event.text);

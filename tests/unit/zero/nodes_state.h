@@ -48,6 +48,7 @@ DOUBLE struct {
 	uint64_t seed;
 	uint32_t lost;              /* nodes: bits */
 	uint32_t held[NODES_MAX];   /* of each: from which nodes nothing comes: bits */
+	uint32_t still_count;       /* turns of all nodes since something came to a worker */
 	uint32_t worker_count, run; /* ever started; stores ever made */
 	uint32_t room;              /* entries that a worker takes for one node; 0: all */
 	uint64_t entry_count;       /* that came */

@@ -63,9 +63,15 @@ static int check_directory(const char *directory, struct zi_text *text)
  * mode. An existing one is not opened here (the lock, see above). */
 static int create_file(struct catalog *catalog, struct zi_text *text)
 {
-	_cleanup_(zi_closep) int fd =
-		open(catalog->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	_cleanup_(zi_closep) int fd = -1;
 
+	if (access(catalog->path, F_OK) && errno == ENOENT) {
+		int r = catalog_mark_remove(catalog, text);
+
+		if (r)
+			return err_trace(r);
+	}
+	fd = open(catalog->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0 && errno != EEXIST)
 		return err_origin(zi_text_error(text, -errno, "%s cannot be made: %s",
 		                                catalog->path, strerror(errno)));
@@ -176,6 +182,18 @@ static int check_whole(struct catalog *catalog, struct zi_text *text)
 		catalog->path, finding));
 }
 
+/* Whether the newest commit is there. */
+static int check_newest(struct catalog *catalog, struct zi_text *text)
+{
+	int64_t newest = 0;
+	int code = catalog_sql_get_int64(catalog, "SELECT coalesce(max(stamp), 0) FROM stand",
+	                                 &newest);
+
+	if (code)
+		return err_trace(catalog_sql_error(catalog, code, "reading its commits", text));
+	return err_trace(catalog_mark_check(catalog, (uint64_t)newest, text));
+}
+
 /* Write-ahead log: a commit appends, and never overwrites what an older one needs. */
 static int use_log(struct catalog *catalog, struct zi_text *text)
 {
@@ -257,12 +275,15 @@ int catalog_open(const char *directory, struct zi_text *text, struct catalog **r
 		return err_origin(zi_text_error(text, -ENOMEM, "No memory for the catalog"));
 	(void)snprintf(catalog->path, path_bytes, "%s/" CATALOG_FILE, directory); /* Fits. */
 	catalog->queue_end = &catalog->queue;
+	catalog->mark_fd = -1;
 	(void)pthread_mutex_init(&catalog->lock, NULL); /* glibc's never fail like this. */
 	(void)pthread_cond_init(&catalog->wake, NULL);
 
 	r = create_file(catalog, text);
 	if (!r)
 		r = connect_file(catalog, text);
+	if (!r) /* Under the lock: another daemon may be writing it. */
+		r = catalog_mark_open(catalog, text);
 	if (r)
 		return err_trace(r);
 	/* Empty: just made, or its making was cut short. */
@@ -275,7 +296,13 @@ int catalog_open(const char *directory, struct zi_text *text, struct catalog **r
 			r = check_whole(catalog, text);
 		if (!r)
 			r = catalog_shape_check(catalog, text);
+		if (!r)
+			r = check_newest(catalog, text);
+	} else {
+		r = catalog_mark_check(catalog, 0, text); /* All of it lay in the log. */
 	}
+	if (!r)
+		r = catalog_mark_accept(catalog, text);
 	if (!r)
 		r = use_log(catalog, text);
 	if (!r && !table_count)
@@ -309,6 +336,7 @@ struct catalog *catalog_close(struct catalog *catalog)
 	code = sqlite3_close(catalog->db);
 	assert(code == SQLITE_OK); /* SQLITE_BUSY: a statement was forgotten. */
 	(void)code;
+	catalog->mark_fd = zi_close(catalog->mark_fd);
 	(void)pthread_cond_destroy(&catalog->wake);
 	(void)pthread_mutex_destroy(&catalog->lock);
 	free(catalog);

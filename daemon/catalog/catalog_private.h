@@ -14,6 +14,7 @@
  *   rows.c     the rows of a request, into the tables
  *   commit.c   one transaction per request
  *   thread.c   the commit thread and its queue
+ *   mark.c     the witness of the newest commit
  */
 #pragma once
 
@@ -25,6 +26,7 @@
 
 #include "common/base/thread.h"
 #include "daemon/catalog/catalog.h"
+#include "daemon/catalog/mark.h"
 
 #define CATALOG_FILE           "catalog.db"
 #define CATALOG_APPLICATION_ID 0x5a494e46 /* "ZINF" */
@@ -71,7 +73,11 @@ struct catalog {
 	sqlite3 *db;
 	sqlite3_stmt *statements[_CATALOG_SQL_COUNT];
 	bool is_synced; /* synchronous=FULL: see catalog_set_synced() */
-	int broken;     /* not 0: an errno that every request ends with, see commit.c */
+	uint64_t stamp; /* of the newest stand that the transaction under way has written; 0 none */
+	int mark_fd;
+	struct catalog_mark mark;
+	char boot[CATALOG_BOOT_BYTES];
+	int broken; /* not 0: an errno that every request ends with, see commit.c */
 
 	/* The mutex `lock` guards the queue and is_stopping, for a few instructions and with
 	 * nothing called under it: a leaf in rank. Control path: one request per step. */
@@ -160,6 +166,8 @@ struct catalog_slot {
 	uint32_t index;
 };
 
+/* The largest stamp of all stands; 0: there is none. */
+int catalog_newest_stamp(struct catalog *catalog, uint64_t *ret_stamp);
 /* Without its layout. */
 int catalog_write_job(struct catalog *catalog, const struct catalog_job *job);
 /* The last of all rows of a commit. @blob_count: of the ranks of this world. */

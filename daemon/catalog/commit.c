@@ -203,6 +203,24 @@ static void roll_back(struct catalog *catalog)
 	assert(sqlite3_get_autocommit(catalog->db));
 }
 
+/* Of a transaction that writes no stand, and may have removed the newest one. On failure it is
+ * undone. */
+static int prepare_mark(struct catalog *catalog, struct catalog_request *request, const char *doing)
+{
+	uint64_t newest = 0;
+	int code = catalog_newest_stamp(catalog, &newest);
+	int r;
+
+	if (code) {
+		roll_back(catalog);
+		return err_trace(catalog_sql_error(catalog, code, doing, &request->text));
+	}
+	r = catalog_mark_prepare(catalog, newest, &request->text);
+	if (r)
+		roll_back(catalog);
+	return err_trace(r);
+}
+
 static int run_transaction(struct catalog *catalog, struct catalog_request *request)
 {
 	bool is_create = request->kind == CATALOG_JOB_CREATE;
@@ -210,12 +228,13 @@ static int run_transaction(struct catalog *catalog, struct catalog_request *requ
 	char name[2 * ZI_NAME_BYTES];
 	char doing[sizeof("recording the incarnation of job ''") + sizeof(name)];
 	struct found found = { .job_id = 0 };
-	int code;
+	int code, r;
 
 	/* Both fit: the longest word and names. */
 	(void)snprintf(name, sizeof(name), "%s%s%s", request->job->name, snapshot[0] ? "/" : "",
 	               snapshot);
 	(void)snprintf(doing, sizeof(doing), "%s job '%s'", kinds[request->kind].doing, name);
+	catalog->stamp = 0;
 	code = catalog_sql_step(catalog, CATALOG_SQL_BEGIN);
 	if (code)
 		return err_trace(catalog_sql_error(catalog, code, doing, &request->text));
@@ -259,7 +278,14 @@ static int run_transaction(struct catalog *catalog, struct catalog_request *requ
 		roll_back(catalog);
 		return err_trace(catalog_sql_error(catalog, code, doing, &request->text));
 	}
+	if (!catalog->stamp) {
+		r = prepare_mark(catalog, request, doing);
+		if (r)
+			return err_trace(r);
+	}
 	code = catalog_sql_step(catalog, CATALOG_SQL_COMMIT);
+	if (!code && catalog->stamp)
+		catalog_mark_note(catalog, request, catalog->stamp);
 	if (!code)
 		return 0;
 	roll_back(catalog);

@@ -129,17 +129,26 @@ static int sum_rows(struct catalog *catalog, struct catalog_slot slot, uint64_t 
 	return code == SQLITE_DONE ? SQLITE_OK : code;
 }
 
+/* See catalog_private.h. */
+int catalog_newest_stamp(struct catalog *catalog, uint64_t *ret_stamp)
+{
+	sqlite3_stmt *handle = catalog->statements[CATALOG_SQL_STAND_STAMP];
+	int code = sqlite3_step(handle);
+
+	*ret_stamp = code == SQLITE_ROW ? (uint64_t)sqlite3_column_int64(handle, 0) : 0;
+	(void)sqlite3_reset(handle); /* Repeats the code of the step. */
+	return code == SQLITE_ROW ? SQLITE_OK : code;
+}
+
 /* Larger than that of any stand there is; a catalog that has come to the end of them orders the
  * newest no more. */
 static int next_stamp(struct catalog *catalog, uint64_t *ret_stamp)
 {
-	sqlite3_stmt *handle = catalog->statements[CATALOG_SQL_STAND_STAMP];
-	int code = sqlite3_step(handle);
-	sqlite3_int64 newest = code == SQLITE_ROW ? sqlite3_column_int64(handle, 0) : 0;
+	uint64_t newest = 0;
+	int code = catalog_newest_stamp(catalog, &newest);
 
-	(void)sqlite3_reset(handle); /* Repeats the code of the step. */
-	*ret_stamp = (uint64_t)newest + (newest < INT64_MAX);
-	return code == SQLITE_ROW ? SQLITE_OK : code;
+	*ret_stamp = newest + (newest < INT64_MAX);
+	return code;
 }
 
 /*
@@ -184,6 +193,7 @@ int catalog_write_stand(struct catalog *catalog, struct catalog_slot slot,
 	row_blob(&row, job->scaler, job->scaler_bytes);
 	row_int(&row, blob_count);
 	row_int(&row, sum);
+	catalog->stamp = stamp;
 	return row_end(&row);
 }
 

@@ -57,7 +57,9 @@ static uint64_t named_bytes(struct scene *scene)
 /* Nothing lies in the daemon's directory that does not belong there. */
 static bool has_stray_files(struct scene *scene)
 {
-	static const char *const names[] = { ".", "..", "catalog.db", "catalog.db-wal", "points" };
+	static const char *const names[] = {
+		".", "..", "catalog.db", "catalog.db-wal", "catalog.db-mark", "points"
+	};
 	char path[300];
 	struct dirent *entry;
 	bool is_stray = false;

@@ -97,7 +97,7 @@ static bool check_catalog(struct test *test, uint64_t random)
 {
 	char path[300], log[8192];
 	struct trainer_report report = { .result = 0 };
-	char copy[1024];
+	char copy[2048];
 	off_t size;
 	int fd;
 	int r = 0;
@@ -125,7 +125,7 @@ static bool check_catalog(struct test *test, uint64_t random)
 	test->case_count++;
 	test->found_count += r != 0;
 	test->harmless_count += r == 0;
-	(void)snprintf(copy, sizeof(copy), "rm -f %s-wal; mv %s/kept %s", path,
+	(void)snprintf(copy, sizeof(copy), "rm -f %s-wal %s-mark; mv %s/kept %s", path, path,
 	               test->harness.directory, path);
 	return faults_says(r == 0 || r == -EUCLEAN || r == -EBADMSG || r == -EPROTONOSUPPORT ||
 	                           r == -EACCES,

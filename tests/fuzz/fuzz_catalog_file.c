@@ -12,7 +12,7 @@
 
 #define FILE_BYTES_MAX (1u << 20)
 
-static char path[320], log_path[320], index_path[320];
+static char path[320], log_path[320], index_path[320], mark_path[320];
 static uint8_t after[FILE_BYTES_MAX];
 
 int LLVMFuzzerInitialize(int *argument_count, char ***arguments)
@@ -21,6 +21,7 @@ int LLVMFuzzerInitialize(int *argument_count, char ***arguments)
 	(void)arguments;
 	(void)snprintf(path, sizeof(path), "%s/catalog.db", fuzz_directory()); /* All fit. */
 	(void)snprintf(log_path, sizeof(log_path), "%s/catalog.db-wal", fuzz_directory());
+	(void)snprintf(mark_path, sizeof(mark_path), "%s/catalog.db-mark", fuzz_directory());
 	(void)snprintf(index_path, sizeof(index_path), "%s/catalog.db-journal", fuzz_directory());
 	return 0;
 }
@@ -83,5 +84,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
 	(void)unlink(path); /* Each of these may not be there. */
 	(void)unlink(log_path);
 	(void)unlink(index_path);
+	(void)unlink(mark_path);
 	return 0;
 }

@@ -74,7 +74,7 @@ static enum disk_part part_of(const struct record_list *list, uint32_t file)
 {
 	const char *name = list->names[file];
 
-	if (strcmp(name, "catalog.db") == 0)
+	if (strcmp(name, "catalog.db") == 0 || strcmp(name, "catalog.db-mark") == 0)
 		return DISK_CATALOG;
 	return strncmp(name, "catalog.db-", strlen("catalog.db-")) == 0 ? DISK_LOG : DISK_STORE;
 }

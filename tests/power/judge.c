@@ -2,7 +2,13 @@
 /* What is found on a disk (judge.h). */
 #include "tests/power/judge.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "common/base/fd.h"
+#include "daemon/catalog/mark.h"
+#include "kernels/hash.h"
 
 struct judge {
 	const struct life *life;
@@ -201,6 +207,23 @@ static void judge_snapshot(struct judge *judge)
 	}
 }
 
+/* Who starts it next does so in another boot of the machine. */
+static void change_boot(const char *directory)
+{
+	struct catalog_mark mark;
+	char path[300];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/catalog.db-mark", directory); /* Fits. */
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd >= 0 && !zi_pread_all(fd, &mark, sizeof(mark), 0) && mark.boot[0]) {
+		mark.boot[0] ^= 1;
+		mark.checksum = kern_hash(&mark, offsetof(struct catalog_mark, checksum));
+		(void)zi_pwrite_all(fd, &mark, sizeof(mark), 0); /* Else it does not check. */
+	}
+	(void)zi_close(fd);
+}
+
 /* A daemon must start after every power failure, whatever its jobs ask for: only what a job has
  * committed last may be lost. On damage it may refuse to. */
 enum judge_verdict judge_disk(const struct life *life, enum judge_trial trial,
@@ -210,6 +233,7 @@ enum judge_verdict judge_disk(const struct life *life, enum judge_trial trial,
 	struct zi_text why;
 
 	text->chars[0] = '\0';
+	change_boot(directory);
 	if (node_start(&judge.node, directory, LIFE_STORE_BYTES, &why)) {
 		find(&judge, trial == JUDGE_HONEST || !why.chars[0], "the daemon", "does not start",
 		     why.chars);

@@ -108,7 +108,7 @@ static struct catalog *close_in_flight(struct catalog *catalog)
 int main(void)
 {
 	char directory[64];
-	char file[sizeof(directory) + sizeof("/catalog.db")];
+	char file[sizeof(directory) + sizeof("/catalog.db-mark")];
 	struct client clients[LOOPS];
 	struct catalog *catalog = NULL;
 
@@ -130,6 +130,8 @@ int main(void)
 	for (uint32_t i = 0; i < LOOPS; i++)
 		clients[i].loop = zi_loop_free(clients[i].loop);
 	(void)snprintf(file, sizeof(file), "%s/catalog.db", directory); /* Fits. */
+	(void)unlink(file);
+	(void)snprintf(file, sizeof(file), "%s/catalog.db-mark", directory); /* Fits. */
 	(void)unlink(file);
 	check(rmdir(directory) == 0, "something was left in the directory");
 	(void)printf("catalog_requests: %u requests of %u loops\n", (LOOPS * ROUNDS) + IN_FLIGHT,

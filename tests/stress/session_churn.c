@@ -362,6 +362,8 @@ static void end(void)
 	(void)unlink(churn.socket_path);
 	(void)snprintf(file, sizeof(file), "%s/catalog.db", churn.directory); /* Fits. */
 	(void)unlink(file);
+	(void)snprintf(file, sizeof(file), "%s/catalog.db-mark", churn.directory); /* Fits. */
+	(void)unlink(file);
 	check(!rmdir(churn.directory), "something was left in the directory");
 }
 

@@ -184,6 +184,8 @@ static inline void stress_end(struct stress *stress)
 	(void)unlink(stress->store_path);
 	(void)snprintf(file, sizeof(file), "%s/catalog.db", stress->directory); /* Fits. */
 	(void)unlink(file);
+	(void)snprintf(file, sizeof(file), "%s/catalog.db-mark", stress->directory); /* Fits. */
+	(void)unlink(file);
 	check(!rmdir(stress->directory), "something was left in the directory");
 }
 

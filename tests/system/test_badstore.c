@@ -141,6 +141,7 @@ static void expect_refused_afresh(const char *part, const char *advice)
 {
 	expect_refused_in("fresh", part, advice);
 	cr_assert_eq(unlink(path_of("fresh/catalog.db")), 0);
+	cr_assert_eq(unlink(path_of("fresh/catalog.db-mark")), 0);
 	cr_assert_eq(rmdir(path_of("fresh")), 0);
 }
 
@@ -258,6 +259,7 @@ static void keep_catalog(bool is_back)
 	cr_assert_eq(system(command), 0);
 	if (is_back)
 		(void)unlink(path_of("state/catalog.db-wal")); /* If there is one. */
+	(void)unlink(path_of("state/catalog.db-mark"));
 }
 
 Test(badstore, a_damaged_catalog_is_refused_however_it_is_damaged)

@@ -66,7 +66,7 @@ static inline void fixture_reopen(struct fixture *fixture)
 
 static inline void fixture_deinit(struct fixture *fixture)
 {
-	static const char *const names[] = { "", "-wal", "-journal", "-shm" };
+	static const char *const names[] = { "", "-wal", "-journal", "-shm", "-mark" };
 
 	fixture->catalog = catalog_close(fixture->catalog);
 	fixture->loop = zi_loop_free(fixture->loop);

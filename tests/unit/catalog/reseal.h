@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/catalog/catalog_private.h"
 
@@ -95,10 +96,14 @@ static inline void reseal(sqlite3 *db)
 	reseal_run(db, sql[0]); /* The stands', once more. */
 }
 
+/* What is changed by hand has no newest commit to miss. */
 static inline void change_file(const char *path, const char *sql, bool is_sealed)
 {
 	sqlite3 *db = NULL;
+	char mark[600];
 
+	reseal_must(snprintf(mark, sizeof(mark), "%s-mark", path) < (int)sizeof(mark), path);
+	(void)unlink(mark); /* If there is one. */
 	reseal_must(sqlite3_open(path, &db) == SQLITE_OK, path);
 	reseal_run(db, sql);
 	if (is_sealed)

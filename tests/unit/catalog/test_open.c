@@ -71,7 +71,7 @@ static void assert_refused_untouched(struct fixture *fixture, int error, const c
 	free(after.bytes);
 }
 
-Test(open, a_new_catalog_is_for_its_owner_alone_and_leaves_one_file)
+Test(open, a_new_catalog_is_for_its_owner_alone_and_leaves_two_files)
 {
 	struct fixture fixture;
 	struct stat status;
@@ -84,7 +84,7 @@ Test(open, a_new_catalog_is_for_its_owner_alone_and_leaves_one_file)
 	fixture.catalog = catalog_close(fixture.catalog);
 	cr_assert_eq(stat(fixture.file, &status), 0);
 	cr_assert_eq(status.st_mode & 07777, 0600);
-	cr_assert_eq(count_entries(&fixture), 3, "the file, . and ..");
+	cr_assert_eq(count_entries(&fixture), 4, "the file, its mark, . and ..");
 	fixture_deinit(&fixture);
 }
 

@@ -68,7 +68,8 @@ static void keep_catalog(bool is_kept)
 
 	(void)snprintf(command, sizeof(command),
 	               is_kept ? "cd %s && cp catalog.db kept.db && cp catalog.db-wal kept.db-wal"
-	                       : "cd %s && mv kept.db catalog.db && mv kept.db-wal catalog.db-wal",
+	                       : "cd %s && mv kept.db catalog.db && mv kept.db-wal catalog.db-wal"
+	                         " && rm catalog.db-mark",
 	               node.directory);
 	cr_assert_eq(system(command), 0);
 }

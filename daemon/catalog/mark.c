@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The witness of the newest commit; see mark.h. */
+#include "daemon/catalog/mark.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "daemon/catalog/catalog_private.h"
+#include "kernels/hash.h"
+
+static_assert(offsetof(struct catalog_mark, checksum) == 208, "layout on disk");
+static_assert(sizeof(struct catalog_mark) <= 512, "a sector");
+
+static uint64_t checksum_of(const struct catalog_mark *mark)
+{
+	return kern_hash(mark, offsetof(struct catalog_mark, checksum));
+}
+
+/* "" where the kernel does not say. */
+static void read_boot(char *boot)
+{
+	_cleanup_(zi_closep) int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t bytes = fd < 0 ? 0 : read(fd, boot, CATALOG_BOOT_BYTES - 1);
+
+	boot[bytes > 0 ? bytes : 0] = '\0';
+	boot[strcspn(boot, "\n")] = '\0';
+}
+
+static int failed(const struct catalog *catalog, int error, const char *doing, struct zi_text *text)
+{
+	return err_origin(zi_text_error(text, error, "%s %s-mark: %s", doing, catalog->path,
+	                                strerror(-error)));
+}
+
+/* What is read wholly and checks; else it claims nothing. */
+static void read_mark(struct catalog *catalog)
+{
+	struct catalog_mark *mark = &catalog->mark;
+	ssize_t bytes = -1;
+
+	if (catalog->mark_fd >= 0)
+		bytes = pread(catalog->mark_fd, mark, sizeof(*mark), 0);
+	if (bytes == (ssize_t)sizeof(*mark) && mark->version == CATALOG_MARK_VERSION &&
+	    !memcmp(mark->magic, CATALOG_MARK_MAGIC, sizeof(mark->magic)) &&
+	    mark->checksum == checksum_of(mark) && memchr(mark->job, '\0', sizeof(mark->job)) &&
+	    memchr(mark->boot, '\0', sizeof(mark->boot)))
+		return;
+	*mark = (struct catalog_mark){ .version = CATALOG_MARK_VERSION };
+	memcpy(mark->magic, CATALOG_MARK_MAGIC, sizeof(mark->magic));
+}
+
+static int write_mark(struct catalog *catalog)
+{
+	struct catalog_mark *mark = &catalog->mark;
+	ssize_t bytes;
+
+	mark->checksum = checksum_of(mark);
+	errno = 0;
+	bytes = pwrite(catalog->mark_fd, mark, sizeof(*mark), 0);
+	return bytes == (ssize_t)sizeof(*mark) ? 0 : -(errno ? errno : EIO);
+}
+
+/* Nothing is claimed any more, also after a power failure. */
+static int void_mark(struct catalog *catalog, struct zi_text *text)
+{
+	int r;
+
+	catalog->mark.stamp = catalog->mark.synced_stamp = 0;
+	r = write_mark(catalog);
+	if (!r && fdatasync(catalog->mark_fd))
+		r = -errno;
+	return r ? failed(catalog, r, "Writing", text) : 0;
+}
+
+/* -1: it does not fit. */
+static int path_of(const struct catalog *catalog, char *path)
+{
+	int bytes = snprintf(path, PATH_MAX, "%s-mark", catalog->path);
+
+	errno = ENAMETOOLONG;
+	return bytes < PATH_MAX ? 0 : -1;
+}
+
+/* -1 and ENOENT: it is not there. */
+static int open_file(const struct catalog *catalog, int flags)
+{
+	char path[PATH_MAX];
+
+	if (path_of(catalog, path))
+		return -1;
+	return open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+}
+
+/* See mark.h. */
+int catalog_mark_remove(const struct catalog *catalog, struct zi_text *text)
+{
+	char path[PATH_MAX];
+
+	if (path_of(catalog, path) || (unlink(path) && errno != ENOENT))
+		return failed(catalog, -errno, "Removing", text);
+	return 0;
+}
+
+/* See mark.h. */
+int catalog_mark_open(struct catalog *catalog, struct zi_text *text)
+{
+	assert(catalog->mark_fd < 0);
+	read_boot(catalog->boot);
+	catalog->mark_fd = open_file(catalog, 0);
+	if (catalog->mark_fd < 0 && errno != ENOENT)
+		return failed(catalog, -errno, "Opening", text);
+	read_mark(catalog);
+	return 0;
+}
+
+/* See mark.h. */
+int catalog_mark_accept(struct catalog *catalog, struct zi_text *text)
+{
+	if (catalog->mark_fd < 0)
+		catalog->mark_fd = open_file(catalog, O_CREAT);
+	return catalog->mark_fd < 0 ? failed(catalog, -errno, "Making", text) : 0;
+}
+
+/* See mark.h. */
+int catalog_mark_check(struct catalog *catalog, uint64_t newest, struct zi_text *text)
+{
+	const struct catalog_mark *mark = &catalog->mark;
+	bool is_same_boot = mark->boot[0] && !strcmp(mark->boot, catalog->boot);
+
+	if (newest >= (is_same_boot ? mark->stamp : mark->synced_stamp))
+		return 0;
+	return err_origin(zi_text_error(
+		text, -EUCLEAN,
+		"%.60s: its newest commit (step %lld of job '%.40s') is missing, as " CATALOG_FILE
+		"-wal was damaged, cut or removed: restore it, or remove " CATALOG_FILE
+		"-mark to go on with older commits",
+		catalog->path, (long long)mark->step, mark->job));
+}
+
+/* See mark.h. */
+int catalog_mark_prepare(struct catalog *catalog, uint64_t newest, struct zi_text *text)
+{
+	return newest >= catalog->mark.stamp ? 0 : err_trace(void_mark(catalog, text));
+}
+
+/* See mark.h. A mark that could not be written claims less, or does not check. */
+void catalog_mark_note(struct catalog *catalog, const struct catalog_request *request,
+                       uint64_t stamp)
+{
+	struct catalog_mark *mark = &catalog->mark;
+	const struct catalog_job *job = request->job;
+
+	mark->stamp = stamp;
+	if (catalog->is_synced)
+		mark->synced_stamp = stamp;
+	mark->step = job->step;
+	memset(mark->job, 0, sizeof(mark->job));
+	(void)snprintf(mark->job, sizeof(mark->job), "%s%s%s", job->name,
+	               job->snapshot[0] ? "/" : "", job->snapshot); /* Fits. */
+	memcpy(mark->boot, catalog->boot, sizeof(mark->boot));
+	(void)write_mark(catalog);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: a catalog whose newest commit is missing is refused with that commit's step, whatever
+ * befell its log. What a power failure cost, what was deleted or begun anew is not missed. Method:
+ * the three files as a kill leaves them, copied into another folder and damaged there. */
+#include <sys/wait.h>
+
+#include "daemon/catalog/mark.h"
+#include "kernels/hash.h"
+#include "tests/unit/catalog/fixture.h"
+
+#define STEPS 4
+
+static struct fixture fixture, later;
+static struct sample sample;
+
+static int commit(int64_t step, bool is_durable)
+{
+	struct catalog_request request = { .kind = CATALOG_COMMIT,
+		                           .job = &sample.job,
+		                           .is_durable = is_durable };
+
+	sample_set_step(&sample, step);
+	return fixture_run(&fixture, &request);
+}
+
+static void setup(void)
+{
+	fixture_begin(&fixture, &sample, 40);
+	for (int64_t step = 0; step < STEPS; step++)
+		cr_assert_eq(commit(step, step == 1), 0);
+}
+
+static void teardown(void)
+{
+	sample_deinit(&sample);
+	fixture_deinit(&fixture);
+}
+
+TestSuite(catalog_mark, .init = setup, .fini = teardown);
+
+/* What a daemon finds that is started after this one is killed now. */
+static void kill_now(void)
+{
+	char command[700];
+
+	fixture_init(&later);
+	(void)snprintf(command, sizeof(command), "cp %s* %s", fixture.file, later.directory);
+	cr_assert_eq(system(command), 0);
+}
+
+static const char *later_file(const char *end)
+{
+	static char path[192];
+
+	(void)snprintf(path, sizeof(path), "%s%s", later.file, end);
+	return path;
+}
+
+static uint64_t log_bytes(void)
+{
+	struct stat status;
+
+	cr_assert_eq(stat(later_file("-wal"), &status), 0);
+	return (uint64_t)status.st_size;
+}
+
+static void change_log(uint64_t offset)
+{
+	int fd = open(later_file("-wal"), O_RDWR | O_CLOEXEC);
+	uint8_t byte;
+
+	cr_assert_eq(pread(fd, &byte, 1, (off_t)offset), 1);
+	byte ^= 4;
+	cr_assert_eq(pwrite(fd, &byte, 1, (off_t)offset), 1);
+	(void)zi_close(fd);
+}
+
+static void flip_last_page(void)
+{
+	change_log(log_bytes() - 100);
+}
+
+static void flip_middle(void)
+{
+	change_log(log_bytes() / 2);
+}
+
+static void flip_head(void)
+{
+	change_log(18);
+}
+
+static void cut(void)
+{
+	cr_assert_eq(truncate(later_file("-wal"), (off_t)(log_bytes() - 4096)), 0);
+}
+
+static void cut_all(void)
+{
+	cr_assert_eq(truncate(later_file("-wal"), 0), 0);
+}
+
+/* As if another process had the mark written, in another boot of the machine. */
+static void change_boot(void)
+{
+	struct catalog_mark mark;
+	int fd = open(later_file("-mark"), O_RDWR | O_CLOEXEC);
+
+	cr_assert_eq(pread(fd, &mark, sizeof(mark), 0), (ssize_t)sizeof(mark));
+	cr_assert(mark.boot[0], "the kernel says which boot this is");
+	mark.boot[0] ^= 1;
+	mark.checksum = kern_hash(&mark, offsetof(struct catalog_mark, checksum));
+	cr_assert_eq(pwrite(fd, &mark, sizeof(mark), 0), (ssize_t)sizeof(mark));
+	(void)zi_close(fd);
+}
+
+static int64_t later_step(void)
+{
+	struct catalog_job *job;
+	int64_t step;
+
+	cr_assert_eq(fixture_open(&later), 0, "%s", later.text.chars);
+	job = fixture_load(&later);
+	step = job ? job->step : -2;
+	job = catalog_job_free(job);
+	fixture_deinit(&later);
+	return step;
+}
+
+Test(catalog_mark, what_a_kill_leaves_is_taken)
+{
+	kill_now();
+	cr_expect_eq(later_step(), STEPS - 1);
+	fixture.catalog = catalog_close(fixture.catalog); /* Folds the log into the file. */
+	kill_now();
+	cr_expect_eq(later_step(), STEPS - 1);
+}
+
+Test(catalog_mark, damage_of_the_log_is_refused_with_the_step_that_it_cost)
+{
+	static void (*const damages[])(void) = { flip_last_page, flip_middle, flip_head, cut,
+		                                 cut_all };
+
+	for (size_t i = 0; i < ZI_COUNT_OF(damages); i++) {
+		uint64_t bytes;
+		char mark[192];
+
+		kill_now();
+		damages[i]();
+		bytes = log_bytes();
+		cr_expect_eq(fixture_open(&later), -EUCLEAN, "damage %zu", i);
+		cr_expect(strstr(later.text.chars, "its newest commit (step 3 of job 'train') is "
+		                                   "missing, as catalog.db-wal was damaged"),
+		          "damage %zu: %s", i, later.text.chars);
+		cr_expect(strstr(later.text.chars, "-mark to go on with older commits"), "cut: %s",
+		          later.text.chars);
+		later.catalog = catalog_close(later.catalog);
+		cr_expect_eq(log_bytes(), bytes, "damage %zu: it was changed", i);
+		(void)snprintf(mark, sizeof(mark), "%s", later_file("-mark"));
+		cr_assert_eq(unlink(mark), 0);
+		if (damages[i] == flip_last_page || damages[i] == cut)
+			cr_expect_eq(later_step(), STEPS - 2, "damage %zu", i);
+		else
+			fixture_deinit(&later);
+	}
+}
+
+Test(catalog_mark, after_a_power_failure_only_synced_commits_are_missed)
+{
+	kill_now();
+	change_boot();
+	flip_last_page();
+	cr_expect_eq(later_step(), STEPS - 2, "it was not synced");
+	cr_assert_eq(commit(STEPS, true), 0);
+	kill_now();
+	change_boot();
+	cr_expect_eq(later_step(), STEPS);
+	kill_now();
+	change_boot();
+	flip_last_page();
+	cr_expect_eq(fixture_open(&later), -EUCLEAN);
+	cr_expect(strstr(later.text.chars, "step 4 of job 'train'"), "%s", later.text.chars);
+	fixture_deinit(&later);
+}
+
+Test(catalog_mark, a_commit_that_went_with_its_job_is_not_missed)
+{
+	struct sample other;
+
+	sample_init(&other, "other", 4);
+	sample_set_step(&other, 0);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_CREATE, &other.job), 0);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_DELETE, &other.job), 0);
+	kill_now();
+	cr_expect_eq(later_step(), STEPS - 1);
+	cr_assert_eq(commit(STEPS, false), 0);
+	kill_now();
+	flip_last_page();
+	cr_expect_eq(fixture_open(&later), -EUCLEAN, "missed again");
+	fixture_deinit(&later);
+	sample_deinit(&other);
+}
+
+Test(catalog_mark, a_catalog_that_is_begun_anew_misses_nothing)
+{
+	kill_now();
+	cr_assert_eq(unlink(later_file("")), 0);
+	cr_assert_eq(unlink(later_file("-wal")), 0);
+	cr_expect_eq(later_step(), -2);
+}
+
+/* A mark that was damaged itself claims nothing. */
+Test(catalog_mark, a_mark_that_does_not_check_is_none)
+{
+	kill_now();
+	cr_assert_eq(truncate(later_file("-mark"), 100), 0);
+	flip_last_page();
+	cr_expect_eq(later_step(), STEPS - 2);
+}

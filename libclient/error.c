@@ -15,8 +15,7 @@ int zi_client_error(struct zinf *zinf, int error, const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	(void)vsnprintf(zinf->text.chars, sizeof(zinf->text.chars), format,
-	                args); /* Cut is fine. */
+	zi_text_set_args(&zinf->text, format, args);
 	va_end(args);
 	zinf->text_error = error;
 	return err_origin(error);

@@ -3,7 +3,6 @@
 #include "common/base/text.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,13 +11,32 @@
 #include "common/base/err.h"
 #include "common/base/utf8.h"
 
+#define TEXT_ELLIPSIS  "…"
+#define ELLIPSIS_BYTES (sizeof(TEXT_ELLIPSIS) - 1)
+/* A word that is longer is cut itself. */
+#define TEXT_WORD_BYTES 48u
+
 /* Digits after the point that zi_parse_bytes() takes: 10^9 fits a 32-bit word. */
 #define TEXT_FRACTION_DIGITS_MAX 9u
 
 /* The letter at index i stands for 2^(10 * i) bytes. */
 static const char text_units[] = "BKMGTPE";
 
-/* What lies before @used stays. */
+/* @text is full, and more would come: it ends behind a whole word, where one ends near, and says
+ * that it is cut. */
+static void cut(struct zi_text *text)
+{
+	size_t bytes = zi_utf8_whole(text->chars, sizeof(text->chars) - 1 - ELLIPSIS_BYTES);
+
+	for (size_t i = bytes; i + TEXT_WORD_BYTES > bytes; i--)
+		if (text->chars[i - 1] == ' ') {
+			bytes = i;
+			break;
+		}
+	memcpy(text->chars + bytes, TEXT_ELLIPSIS, sizeof(TEXT_ELLIPSIS));
+}
+
+/* What lies before @used stays, unless @text has to be cut: its last word then goes. */
 static void print_at(struct zi_text *text, size_t used, const char *format, va_list args)
 	__attribute__((format(printf, 3, 0)));
 
@@ -26,12 +44,14 @@ static void print_at(struct zi_text *text, size_t used, const char *format, va_l
 {
 	size_t room = sizeof(text->chars) - used;
 
-	if (vsnprintf(text->chars + used, room, format, args) < (int)room)
-		return;
-	text->chars[used + zi_utf8_whole(text->chars + used, room - 1)] = '\0';
+	if (used >= ELLIPSIS_BYTES && !strcmp(text->chars + used - ELLIPSIS_BYTES, TEXT_ELLIPSIS))
+		return; /* It was cut before. */
+	if (vsnprintf(text->chars + used, room, format, args) >= (int)room)
+		cut(text);
 }
 
-/* Fills @text (may be NULL: not wanted) with one sentence, cut to ZI_TEXT_BYTES - 1. */
+/* Fills @text (may be NULL: not wanted) with one sentence. One of more than ZI_TEXT_BYTES - 1
+ * bytes ends with "…". */
 void zi_text_set(struct zi_text *text, const char *format, ...)
 {
 	va_list args;
@@ -41,6 +61,12 @@ void zi_text_set(struct zi_text *text, const char *format, ...)
 	va_start(args, format);
 	print_at(text, 0, format, args);
 	va_end(args);
+}
+
+/* As above. */
+void zi_text_set_args(struct zi_text *text, const char *format, va_list args)
+{
+	print_at(text, 0, format, args);
 }
 
 /* Adds to what @text holds, cut as above. */

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,9 +17,12 @@ struct zi_text {
 	char chars[ZI_TEXT_BYTES];
 };
 
-/* Writes the sentence (cut behind a whole character if need be). @text may be NULL. */
+/* Writes the sentence: one that is too long is cut behind a whole word, and ends with "…". What to
+ * do stands before it. @text may be NULL. */
 void zi_text_set(struct zi_text *text, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
+void zi_text_set_args(struct zi_text *text, const char *format, va_list args)
+	__attribute__((format(printf, 2, 0)));
 /* Goes on with it. */
 void zi_text_append(struct zi_text *text, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

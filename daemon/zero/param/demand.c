@@ -101,7 +101,7 @@ int demand_refuse(const struct zero_job *job, struct zero_op *op)
 	}
 	return err_origin(zi_text_error(
 		&op->text, -ENOSPC,
-		"unit '%.60s' takes %s in one piece, and %u unsharded units hold %s of the %s of "
+		"unit '%.40s' takes %s in one piece, and %u unsharded units hold %s of the %s of "
 		"param_budget_bytes, while every rank that could reshard one waits: reshard first, "
 		"or grant at least %llu bytes",
 		job->layout.units[op->unit].name, zi_format_bytes(unit_bytes).chars, pinned_count,

@@ -127,6 +127,24 @@ Test(text, error_sentence_is_kept_and_cut_to_its_field)
 	cr_assert_eq(strlen(text.chars), ZI_TEXT_BYTES - 1);
 }
 
+/* Nobody takes half a word or half a figure for all of it. */
+Test(text, a_sentence_that_is_cut_says_so_behind_a_whole_word)
+{
+	struct zi_text text, before;
+
+	zi_text_set(&text, "%0200d of %s has 123456 of 7890123 bytes", 1, "a tier");
+	cr_expect_str_eq(text.chars + 200, " of a tier has 123456 of 7890123 bytes");
+	zi_text_append(&text, ": raise the quota of it");
+	cr_expect_str_eq(text.chars + 200, " of a tier has 123456 of 7890123 bytes: raise the …");
+	before = text;
+	zi_text_append(&text, ".");
+	cr_expect_str_eq(text.chars, before.chars, "what is cut stays so");
+	zi_text_set(&text, "%0252dé", 1);
+	cr_expect_eq(strlen(text.chars), 254);
+	zi_text_set(&text, "%0251dé …", 1);
+	cr_expect_eq(strlen(text.chars), 254, "not half a character");
+}
+
 Test(text, error_sentence_may_be_unwanted)
 {
 	zi_text_set(NULL, "nobody %s", "listens");

@@ -22,6 +22,7 @@
 #include "common/base/fd.h"
 #include "common/base/log.h"
 #include "common/wire/control.h"
+#include "common/wire/starting.h"
 #include "daemon/catalog/catalog.h"
 #include "daemon/limits.h"
 #include "daemon/zero/zero.h"
@@ -325,7 +326,7 @@ static int make_parts(struct daemon *daemon, struct zi_text *text)
  */
 int daemon_make(struct daemon *daemon, struct zi_text *text)
 {
-	int listen_fd = -1;
+	int listen_fd = -1, starting_fd = -1;
 	int r;
 
 	text->chars[0] = '\0';
@@ -333,10 +334,13 @@ int daemon_make(struct daemon *daemon, struct zi_text *text)
 	if (!r && listen_fd < 0)
 		r = check_socket(daemon->config, text);
 	if (!r)
+		starting_fd = zi_starting_begin(daemon->config->socket);
+	if (!r)
 		r = make_parts(daemon, text);
 	if (!r)
 		r = make_listener(daemon, zi_steal_fd(listen_fd), text);
-	(void)zi_close(listen_fd); /* Always -1. */
+	(void)zi_starting_end(daemon->config->socket, starting_fd); /* Always -1. */
+	(void)zi_close(listen_fd);                                  /* Always -1. */
 	if (r && !text->chars[0])
 		zi_text_set(text, "%s", strerror(-r));
 	return err_trace(r);

@@ -14,6 +14,7 @@
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "common/wire/region.h"
+#include "common/wire/starting.h"
 #include "libclient/client.h"
 
 #define ATTACH_FEATURES                                                                            \
@@ -101,6 +102,14 @@ static int connect_daemon(struct zinf *zinf, bool is_waiting, uint64_t deadline_
 		if (!r)
 			return err_trace(zi_fd_set_nonblock(zinf->socket_fd, true));
 		if (r == -ENOENT || r == -ECONNREFUSED) {
+			pid_t starting = is_waiting ? 0 : zi_starting_pid(zinf->path);
+
+			if (starting)
+				return zi_client_error(zinf, -ENOENT,
+				                       "zinfd (pid %d) at %s is starting: it "
+				                       "recovers its stores first; try again, or "
+				                       "set wait_for_daemon",
+				                       (int)starting, zinf->path);
 			if (!is_waiting)
 				return zi_client_error(zinf, -ENOENT,
 				                       "no zinfd at %s: start it, or name its "

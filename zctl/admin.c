@@ -17,6 +17,7 @@
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "common/wire/control.h"
+#include "common/wire/starting.h"
 #include "zctl/zctl.h"
 
 /* An administrator waits for people's time, not a program's: long enough for a busy daemon. */
@@ -172,7 +173,13 @@ static void complain_access(const char *path)
 /* What went wrong, for people. */
 static void complain(const struct zctl_context *context, int r, uint64_t timeout_ns)
 {
-	if (r == -ENOENT || r == -ECONNREFUSED)
+	pid_t starting = zi_starting_pid(context->socket_path);
+
+	if (starting && (r == -ENOENT || r == -ECONNREFUSED || r == -ETIMEDOUT))
+		zctl_complain("zinfd (pid %d) is starting: it recovers its stores, then it listens "
+		              "at %s; ask again, its log says how far it is",
+		              (int)starting, context->socket_path);
+	else if (r == -ENOENT || r == -ECONNREFUSED)
 		zctl_complain("no zinfd listens at %s; start it (systemctl start zinfd, or "
 		              "zinfd --user), or name its socket with --socket or ZINF_SOCKET",
 		              context->socket_path);

@@ -172,12 +172,16 @@ Test(stop, with_silent_and_idle_clients_does_not_wait_for_them)
 Test(stop, while_a_store_is_being_made_ends_at_once_and_leaves_none)
 {
 	struct harness harness;
-	char path[300];
+	char path[300], words[1024];
 
 	cr_assert_eq(harness_start_until(&harness, &(struct harness_options){ .nvme_size = "8G" },
 	                                 "Writing store"),
 	             0);
+	SYSTEM_ZCTL(harness.socket_path, words, 1, "status");
+	system_expect_text(words, ") is starting: it recovers its stores");
 	cr_assert_eq(harness_halt(&harness), 0);
+	SYSTEM_ZCTL(harness.socket_path, words, 1, "status");
+	system_expect_text(words, "no zinfd listens at");
 	(void)snprintf(path, sizeof(path), "%s/store", harness.directory);
 	cr_assert_eq(access(path, F_OK), -1);
 	(void)snprintf(path, sizeof(path), "%s/store.zinf-preparing", harness.directory);

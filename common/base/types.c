@@ -93,6 +93,8 @@ const char *zi_reduce_op_name(enum zi_reduce_op op)
 /* Return: whether @op can join elements of @dtype: no mean of integers, no bits of floats. */
 bool zi_reduce_op_is_for(enum zi_reduce_op op, enum zi_dtype dtype)
 {
+	if (op < ZI_REDUCE_SUM || op >= _ZI_REDUCE_COUNT)
+		return false;
 	if (op == ZI_REDUCE_AVG)
 		return zi_dtype_is_float(dtype);
 	return op < ZI_REDUCE_BAND || !zi_dtype_is_float(dtype);

@@ -80,3 +80,13 @@ Test(types, width_of_an_unknown_dtype_asserts, .signal = SIGABRT)
 	(void)zi_dtype_bytes(_ZI_DTYPE_COUNT);
 }
 #endif
+
+/* What a rank or another node says may be no operation at all. */
+Test(types, no_operation_of_reductions_is_for_no_type)
+{
+	for (enum zi_dtype dtype = ZI_DTYPE_F32; dtype < _ZI_DTYPE_COUNT; dtype++) {
+		cr_expect_not(zi_reduce_op_is_for(0, dtype), "%s", zi_dtype_name(dtype));
+		cr_expect_not(zi_reduce_op_is_for(_ZI_REDUCE_COUNT, dtype), "%s",
+		              zi_dtype_name(dtype));
+	}
+}

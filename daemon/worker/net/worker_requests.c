@@ -166,8 +166,9 @@ static void handle_meet(struct worker *worker, const union net_message *message)
 	struct zi_text text = { "no such rendezvous" };
 	int r = -EINVAL;
 	bool is_one = meet->timeout_ms && meet->ranks && meet->world_size &&
-	              meet->world_size <= ZI_WORLD_MAX && meet->opening &&
-	              meet->opening - meet->failed <= 1 && meet->error <= 0 &&
+	              meet->world_size <= ZI_WORLD_MAX &&
+	              !(meet->ranks & ~(UINT64_MAX >> (ZI_WORLD_MAX - meet->world_size))) &&
+	              meet->opening && meet->opening - meet->failed <= 1 && meet->error <= 0 &&
 	              !meet->error == !meet->failed && way_is_whole(&meet->way) &&
 	              memchr(meet->text.chars, '\0', sizeof(meet->text.chars));
 

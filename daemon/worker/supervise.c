@@ -23,6 +23,8 @@
 #define SUPERVISE_PONG_NS (5 * ZI_NS_PER_S)
 /* A worker tells of its own time-outs, after it has asked the others whose fault it is. */
 #define SUPERVISE_GRACE_NS (4 * ZI_NS_PER_S)
+/* Linux has none beyond it: pointers end there. */
+#define SUPERVISE_ERRNO_MAX 4095
 /* Mapping a slab makes page tables: nothing that waits for others. */
 #define SUPERVISE_MAP_MS 10000u
 
@@ -158,6 +160,12 @@ static void handle_hello(struct net_worker *worker, uint64_t version)
 	supervise_end(worker, -EPROTONOSUPPORT, &text);
 }
 
+/* 0 or such an errno as Linux has. */
+static int error_of(const struct net_done *done)
+{
+	return done->error > 0 || done->error < -SUPERVISE_ERRNO_MAX ? -EPROTO : done->error;
+}
+
 static void handle_done(struct net_worker *worker, const struct net_done *done)
 {
 	zi_list_for_each(link, &worker->requests) {
@@ -168,8 +176,7 @@ static void handle_done(struct net_worker *worker, const struct net_done *done)
 			continue;
 		text.chars[sizeof(text.chars) - 1] = '\0';
 		request->reply = *done;
-		request_end(request, done->error > 0 ? -EPROTO : done->error, done->culprit, &text,
-		            done->busy_ns);
+		request_end(request, error_of(done), done->culprit, &text, done->busy_ns);
 		return;
 	}
 	/* One that was given up. */

@@ -5,8 +5,9 @@
  * all inputs, everything else is made for each, and all jobs are deleted after it: an input finds
  * what the first one found.
  *
- * The catalog has no thread here: the loop's thread commits, some turns after the request. A run
- * waits for no thread but the engine's, whose timing is the only one that two runs do not share.
+ * Neither the catalog nor the engine has a thread here: the loop's thread commits, reads and
+ * writes some turns after the request, so two runs of an input do the same. Only the flush of a
+ * path has a thread.
  */
 #pragma once
 

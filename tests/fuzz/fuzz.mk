@@ -16,14 +16,24 @@ $(FUZZ_PARTS_A): $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(FUZZ_SRC) tests/fuzz
 # The client's target is its own daemon: it stands where libclient connects.
 $(BUILD)/tests/fuzz/fuzz_client: LDFLAGS += -Wl,--wrap=zi_control_connect
 
-# The house commits in the loop's thread.
-$(BUILD)/tests/fuzz/fuzz_rings $(BUILD)/tests/fuzz/fuzz_socket: LDFLAGS += -Wl,--wrap=catalog_submit
+# The house commits, reads and writes in the loop's thread.
+HOUSE_BIN := $(patsubst %,$(BUILD)/tests/fuzz/fuzz_%,rings socket tensors load)
+$(HOUSE_BIN): LDFLAGS += -Wl,--wrap=catalog_submit,--wrap=nvme_engine_submit,--wrap=nvme_engine_cancel
 
 # What zctl reads is zctl's.
 $(BUILD)/tests/fuzz/fuzz_model: $(ZCTL_PARTS_A)
 
 # zinf-net's, of which it doubles the lanes.
 $(BUILD)/tests/fuzz/fuzz_talk: $(filter %/talk_link.o %/talk_pull.o,$(TALK_OBJECTS))
+net_object = $(BUILD)/daemon/worker/net/$(1).o
+$(BUILD)/tests/fuzz/fuzz_mail: $(MAIL_OBJECTS)
+$(BUILD)/tests/fuzz/fuzz_mail: LDFLAGS += -Wl,--wrap=zi_thread_start
+$(BUILD)/tests/fuzz/fuzz_calls: $(patsubst %.c,$(BUILD)/%.o,$(wildcard daemon/worker/net/follow*.c)) \
+	$(call net_object,check)
+$(BUILD)/tests/fuzz/fuzz_orders: $(foreach part,worker_requests worker_ops way rights check,$(call net_object,$(part)))
+
+# zinf-net is the target's.
+$(BUILD)/tests/fuzz/fuzz_answers: LDFLAGS += -Wl,--wrap=spawn_worker,--wrap=spawn_reap
 
 $(FUZZ_BIN): $(BUILD)/%: $(BUILD)/%.o $(FUZZ_MAIN) $(FUZZ_PARTS_A) $(DAEMON_PARTS_A) $(DAEMON_A) $(call archive,libclient)
 	$(call say,LD,$@)

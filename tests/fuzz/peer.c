@@ -3,7 +3,9 @@
 #include "tests/fuzz/peer.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
@@ -46,6 +48,7 @@ void peer_close(struct peer *peer)
 	unmap(&peer->grad, &peer->grad_bytes);
 	unmap(&peer->staging, &peer->staging_bytes);
 	unmap(&peer->board, &peer->board_bytes);
+	unmap(&peer->window, &peer->window_bytes);
 	peer->doorbell_fd = zi_close(peer->doorbell_fd);
 	peer->wakeup_fd = zi_close(peer->wakeup_fd);
 	peer->fd = zi_close(peer->fd);
@@ -124,6 +127,19 @@ static void take_board(struct peer *peer, int fd, uint64_t bytes)
 	peer->board = map(fd, bytes, true);
 }
 
+/* Of an export it may only be read, and is left alone. */
+static void take_window(struct peer *peer, int fd)
+{
+	struct stat status;
+
+	if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR)
+		return;
+	fuzz_check(!fstat(fd, &status) && status.st_size > 0, "a window without bytes");
+	unmap(&peer->window, &peer->window_bytes);
+	peer->window_bytes = (uint64_t)status.st_size;
+	peer->window = map(fd, peer->window_bytes, true);
+}
+
 static uint32_t wanted_fds(const struct zi_message_header *message)
 {
 	switch (message->type) {
@@ -134,6 +150,7 @@ static uint32_t wanted_fds(const struct zi_message_header *message)
 	case ZI_MESSAGE_MATERIALIZED:
 		return 2;
 	case ZI_MESSAGE_PARAM_WRITE:
+	case ZI_MESSAGE_TENSOR_OPENED:
 		return 1;
 	case ZI_MESSAGE_COLL_GROUPED:
 		return ((const struct zi_coll_grouped *)(const void *)message)->self != UINT32_MAX;
@@ -186,6 +203,8 @@ static void take_message(struct peer *peer, const struct zi_message_header *mess
 	} else if (message->type == ZI_MESSAGE_COLL_OPENED ||
 	           message->type == ZI_MESSAGE_COLL_GROUPED) {
 		take_coll(peer, message, fds, fd_count);
+	} else if (message->type == ZI_MESSAGE_TENSOR_OPENED || fd_count) {
+		take_window(peer, fds[0]);
 	} else if (message->type == ZI_MESSAGE_ERROR) {
 		const struct zi_error_message *error = (const void *)message;
 

@@ -26,6 +26,8 @@ struct peer {
 	uint64_t staging_bytes;
 	char *board; /* the newest of a group; NULL: none */
 	uint64_t board_bytes;
+	char *window; /* of tensors, or of a load: the newest that it may write; NULL: none */
+	uint64_t window_bytes;
 	uint32_t unit_count, param_count; /* of the layout it streamed */
 };
 
@@ -36,7 +38,8 @@ static inline struct zi_hello peer_hello(uint32_t major)
 		                  .features = ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM |
 		                              ZI_FEATURE_EARLY | ZI_FEATURE_COLL_VERSION |
 		                              ZI_FEATURE_TRAINING | ZI_FEATURE_SETS |
-		                              ZI_FEATURE_NODES | ZI_FEATURE_STATE_NODES,
+		                              ZI_FEATURE_NODES | ZI_FEATURE_STATE_NODES |
+		                              ZI_FEATURE_TENSORS,
 		                  .coll_version = ZI_COLL_VERSION };
 }
 

@@ -35,7 +35,7 @@ program() {
 # A catalog's file is some pages; everything else is shorter.
 options() {
 	# Weighing the inputs by their rare features takes a third of the CPU time of these.
-	case "$1" in rings | socket) printf ' -entropic=0' ;; esac
+	case "$1" in rings | socket | tensors | load) printf ' -entropic=0' ;; esac
 	[ "$1" = catalog_file ] && printf ' -max_len=16384' || printf ' -max_len=4096'
 	[ -f "tests/fuzz/$1.dict" ] && printf ' -dict=tests/fuzz/%s.dict' "$1"
 	return 0

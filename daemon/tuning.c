@@ -224,5 +224,7 @@ void daemon_tune_store(const struct daemon *daemon, const struct config_store *c
 	         store->name, zi_format_bytes(store->tuning.read_block_bytes).chars,
 	         store->tuning.read_depth, zi_format_bytes(store->tuning.write_block_bytes).chars,
 	         store->tuning.write_depth,
-	         r ? "; it was never measured (zctl bench nvme measures it)" : "");
+	         !r                    ? ""
+	         : config->is_measured ? "; it was never measured before"
+	                               : "; it was never measured (zctl bench nvme measures it)");
 }

@@ -234,8 +234,7 @@ static void check_cuda(struct finding *finding, const char *directory)
 	finding->subject = "CUDA";
 	if (!library) {
 		set_found(finding, VERDICT_BETTER, "no driver (libcuda.so.1)");
-		set_advice(finding,
-		           "none needed: the CPU tier is the memory the model computes in");
+		set_advice(finding, "nothing: zinf computes on the CPU");
 		return;
 	}
 	*(void **)&init = dlsym(library, "cuInit");
@@ -247,7 +246,7 @@ static void check_cuda(struct finding *finding, const char *directory)
 		set_found(finding, VERDICT_BETTER, "a driver, but cuInit answers %d", r);
 	else
 		set_found(finding, VERDICT_BETTER, "%d device(s)", devices);
-	set_advice(finding, "the GPU tier is not built yet: zinfd does not use it");
+	set_advice(finding, "nothing: zinf has no GPU support");
 	(void)dlclose(library);
 }
 
@@ -268,8 +267,7 @@ static void check_nccl(struct finding *finding, const char *directory)
 		set_found(finding, VERDICT_BETTER, "version %d", version);
 		(void)dlclose(library);
 	}
-	set_advice(finding,
-	           "none needed: collectives are of the CPU tier, and zinfd does not use it");
+	set_advice(finding, "nothing: collectives of zinf use CPU memory");
 }
 
 /* Beside the other programs, as built; or where `make install` puts it. */

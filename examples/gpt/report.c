@@ -245,8 +245,8 @@ void gpt_report_memory(const struct gpt_report *report, uint64_t own_bytes, uint
 		             report->rank_first, peak_bytes, own_bytes, tensor_bytes);
 	else if (is_speaker(report))
 		(void)printf(
-			"memory of rank %u: %.1f MB at most; activations %.1f MB here, %.1f MB "
-			"with zinfd\n",
+			"memory of rank %u: at most %.1f MB; activations: %.1f MB in the rank, "
+			"%.1f MB in zinfd\n",
 			report->rank_first, (double)peak_bytes / 1e6, (double)own_bytes / 1e6,
 			(double)tensor_bytes / 1e6);
 }

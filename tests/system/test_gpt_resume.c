@@ -183,9 +183,9 @@ Test(gpt_resume, what_cannot_be_is_said_at_once)
 	} cases[] = {
 		{ "--resume never",
 		  "--resume never: allowed are the number of a step, \"latest\", or JOB/NAME" },
-		{ "--resume -1", "--resume -1: the number of a step" },
+		{ "--resume -1", "--resume -1: allowed are the number of a step" },
 		{ "--resume 9223372036854775808", "the number of a step" },
-		{ "--resume 1 --load a/b", "--resume 1 and --load a/b: one of them" },
+		{ "--resume 1 --load a/b", "--resume 1 and --load a/b exclude each other" },
 		{ "--resume latest --reference", "--reference has none" },
 	};
 	char line[300];

@@ -72,6 +72,13 @@ static void print_model(const struct estimate_model *model, uint32_t param_dtype
 		       zi_dtype_name((enum zi_dtype)param_dtype));
 }
 
+static void print_nodes(uint32_t node_count)
+{
+	if (node_count > 1)
+		printf(" on each of %u nodes", node_count);
+	printf("\n");
+}
+
 static void print_config(const struct estimate *estimate)
 {
 	const struct zi_job_config *config = &estimate->wish.config;
@@ -81,20 +88,17 @@ static void print_config(const struct estimate *estimate)
 		       zi_dtype_name((enum zi_dtype)config->param_dtype),
 		       zi_strategy_name(estimate->wish.training.strategy),
 		       estimate->options->rank_count, estimate->options->rank_count > 1 ? "s" : "");
-		if (estimate->options->node_count > 1)
-			printf(" on each of %u nodes", estimate->options->node_count);
-		printf("\n");
+		print_nodes(estimate->options->node_count);
 		return;
 	}
-	printf("job: param %s, grad %s, %s, grad_reduction %s, strategy %s, %u rank%s on each of "
-	       "%u node%s\n",
+	printf("job: param %s, grad %s, %s, grad_reduction %s, strategy %s, %u rank%s",
 	       zi_dtype_name((enum zi_dtype)config->param_dtype),
 	       zi_dtype_name((enum zi_dtype)config->grad_dtype),
 	       zi_optimizer_name((enum zi_optimizer)config->optimizer),
 	       zi_schedule_name((enum zi_schedule)config->schedule),
 	       zi_strategy_name(estimate->wish.training.strategy), estimate->options->rank_count,
-	       estimate->options->rank_count > 1 ? "s" : "", estimate->options->node_count,
-	       estimate->options->node_count > 1 ? "s" : "");
+	       estimate->options->rank_count > 1 ? "s" : "");
+	print_nodes(estimate->options->node_count);
 }
 
 /* ---- the planes ---- */

@@ -175,7 +175,8 @@ Test(zctl, limits_tell_value_and_key)
 	RUN(0, "limits");
 	system_expect_text(words, "sessions");
 	system_expect_text(words, "128");
-	system_expect_text(words, "-    -  quota.uid_write_per_day");
+	system_expect_text(words, "uid_write_bytes_per_day       none");
+	system_expect_text(words, "  quota.uid_write_per_day");
 	RUN(0, "--json", "limits");
 	json = parsed(true);
 	cr_assert_geq(json_array_size(json), 6);

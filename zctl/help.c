@@ -56,7 +56,8 @@ static const struct help helps[] = {
 	          "params      elements of all parameters\n"
 	          "logical     bytes that the strategy gives to all ranks together\n"
 	          "held        bytes that this node really uses; its ranks share one copy\n"
-	          "read        from NVMe since zinfd started; written likewise\n"
+	          "read        bytes read from NVMe since zinfd started\n"
+	          "written     bytes written to NVMe since zinfd started\n"
 	          "\n"
 	          "example: zctl jobs gpt --collectives\n" },
 	{ .name = "delete",

@@ -191,10 +191,10 @@ void gpt_args_help(FILE *file)
 	gpt_option_help(file);
 	(void)fprintf(
 		file,
-		"\nA training run goes on when its output is closed (zinf-gpt | head) or full.\n"
+		"\nA training run continues when its output is closed (zinf-gpt | head) or full.\n"
 		"A full output is an error at the end. --generate and --eval end at once.\n"
 		"\nExit codes: 1 an error, 2 a wrong option, 75 the daemon or another rank left:\n"
-		"the same command goes on. 141: nobody reads the text. 128 + N: signal N.\n");
+		"the same command continues. 141: nobody reads the text. 128 + N: signal N.\n");
 }
 
 enum zinf_dtype gpt_param_dtype(const struct gpt_args *args)

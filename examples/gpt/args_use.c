@@ -10,7 +10,7 @@ static const struct gpt_option use[] = {
 	GPT_TEXT("eval", eval, "PATH    print the loss on this text, in whole sequences"),
 	GPT_NUMBER("generate", GPT_OPTION_U64, generate_count, 1, 1e9,
 	           "N       print N bytes of text"),
-	GPT_TEXT("prompt", prompt, "TEXT    the text goes on from here (an empty line)"),
+	GPT_TEXT("prompt", prompt, "TEXT    the generated text continues this one (an empty line)"),
 	GPT_NUMBER("temperature", GPT_OPTION_F64, temperature, 0, 1e6,
 	           "X       0: always the likeliest byte; 1: the model's probabilities (1)"),
 	GPT_NUMBER("top-k", GPT_OPTION_U32, top_k, 0, GPT_VOCAB,

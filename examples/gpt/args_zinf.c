@@ -21,7 +21,7 @@ static const struct gpt_option ranks[] = {
 	GPT_NUMBER("restarts", GPT_OPTION_U32, restart_max, 0, 1e6,
 	           "N       restart up to N times when a rank or the daemon fails (0)"),
 	GPT_NUMBER("grace", GPT_OPTION_F64, grace_s, 0, 86400,
-	           "SECONDS kill ranks that have not ended so long after SIGTERM (30)"),
+	           "SECONDS time between SIGTERM and SIGKILL for ranks that end (30)"),
 	GPT_NUMBER("threads", GPT_OPTION_U32, thread_count, 1, 256,
 	           "N       compute with N threads in each rank (CPUs / ranks)"),
 	GPT_FLAG("reference", is_reference, "        train in this process, without zinf"),
@@ -59,7 +59,7 @@ static const struct gpt_option zinf[] = {
 	GPT_TEXT("job", job, "NAME    name of the job (ZINF_JOB, else \"gpt\")"),
 	GPT_TEXT("load", load, "NAME    a new job begins with this snapshot (JOB/NAME)"),
 	GPT_TEXT("resume", resume,
-	         "FROM    go on from there or end: latest, the job's STEP, or JOB/NAME of a "
+	         "FROM    continue from there, or fail: latest, the job's STEP, or JOB/NAME of a "
 	         "snapshot"),
 	GPT_TEXT("incarnation", incarnation, "NAME    name of this start of the job (a new one)"),
 	GPT_TEXT("socket", socket, "PATH    socket of the daemon (ZINF_SOCKET, else the system's)"),

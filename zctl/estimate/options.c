@@ -71,21 +71,22 @@ static const char *offload_name(uint32_t value)
 
 static const struct option table[] = {
 	COUNT("units", unit_count, 1, UNITS_MAX,
-	      "N    of a count: equal units (one for each 2^26 elements)"),
-	COUNT("ranks", rank_count, 1, ZI_WORLD_MAX, "N    on each node (1)"),
-	COUNT("nodes", node_count, 1, ZI_WORLD_MAX, "N    (1)"),
+	      "N    units, for a count of elements (one per 2^26)"),
+	COUNT("ranks", rank_count, 1, ZI_WORLD_MAX, "N    ranks on each node (1)"),
+	COUNT("nodes", node_count, 1, ZI_WORLD_MAX, "N    nodes (1)"),
 	CHOICE("dtype", dtype, 1, _ZI_DTYPE_FLOAT_COUNT, dtype_name,
-	       "NAME of parameters: f32, bf16, f16 (the model's, or bf16)"),
+	       "NAME type of parameters: f32, bf16, f16 (the model's,\n"
+	       "                           or bf16)"),
 	CHOICE("grad-dtype", grad_dtype, 1, _ZI_DTYPE_FLOAT_COUNT, dtype_name,
-	       "NAME of gradients (the model's, else as --dtype)"),
+	       "NAME type of gradients (the model's, else as --dtype)"),
 	CHOICE("reduce-dtype", reduce_dtype, 1, _ZI_DTYPE_FLOAT_COUNT, dtype_name,
-	       "NAME of sums over ranks (the gradients')"),
+	       "NAME type of sums over ranks (the gradients')"),
 	CHOICE("optimizer", optimizer, 1, _ZI_OPTIMIZER_COUNT, optimizer_name,
 	       "NAME adamw, adam, sgd, adagrad, lion (the model's, or\n"
 	       "                           adamw)"),
 	CHOICE("grad-reduction", schedule, 1, _ZI_SCHEDULE_COUNT, schedule_name,
-	       "NAME of gradients: per_step or per_micro_batch (the\n"
-	       "                           model's, or per_step)"),
+	       "NAME per_step or per_micro_batch (the model's, or\n"
+	       "                           per_step)"),
 	{ .name = "deepspeed-config",
 	  .help = "FILE DeepSpeed's JSON: types, strategy, tiers; options\n"
 	          "                           override it",
@@ -99,33 +100,34 @@ static const struct option table[] = {
 	COUNT("grad-accum", accumulation, 1, ACCUMULATION_MAX,
 	      "N    micro-batches that each rank adds up itself (1)"),
 	BYTES("grad-budget", grad_budget_bytes,
-	      "SIZE of each rank for gradients, zero2 and zero3; 0:\n"
-	      "                           two units (0)"),
+	      "SIZE memory of each rank for gradients, zero2 and\n"
+	      "                           zero3; 0: two units (0)"),
 	{ .name = "forward-only",
-	  .help = "     parameters are used, nothing is trained",
+	  .help = "     the job uses parameters and trains nothing",
 	  .offset = AT(is_forward_only),
 	  .kind = KIND_FLAG },
 	CHOICE("offload-optimizer", offload_optimizer, 0, _ZI_OFFLOAD_COUNT, offload_name,
-	       "TIER of its state: none, cpu or nvme (none)"),
+	       "TIER place of the state: none, cpu or nvme (none)"),
 	CHOICE("offload-param", offload_param, 0, _ZI_OFFLOAD_COUNT, offload_name,
-	       "TIER of parameters: none, cpu or nvme (none)"),
-	BYTES("resident", resident_bytes, "SIZE of state on NVMe that stays in memory (0)"),
+	       "TIER place of parameters: none, cpu or nvme (none)"),
+	BYTES("resident", resident_bytes, "SIZE state on NVMe that also stays in memory (0)"),
 	BYTES("param-budget", param_budget_bytes,
-	      "SIZE of memory for parameters on NVMe; 0: the\n"
-	      "                           daemon's choice (0)"),
+	      "SIZE memory for parameters on NVMe; 0: the daemon\n"
+	      "                           chooses (0)"),
 	BYTES("staging", staging_bytes,
 	      "SIZE buffers of the step's pipeline; 0: the daemon's\n"
 	      "                           default (0)"),
-	COUNT("commit-interval", commit_interval, 1, INTERVAL_MAX, "N    steps (1)"),
-	COUNT("snapshots", snapshot_count, 0, SNAPSHOTS_MAX, "N    kept beside the job (0)"),
+	COUNT("commit-interval", commit_interval, 1, INTERVAL_MAX,
+	      "N    steps from commit to commit (1)"),
+	COUNT("snapshots", snapshot_count, 0, SNAPSHOTS_MAX, "N    snapshots that are kept (0)"),
 	BYTES("tensors", tensor_bytes, "SIZE budget of each rank for tensors (0)"),
 	BYTES("arena", arena_bytes, "SIZE arena of each rank for collectives (0)"),
 	{ .name = "small-pages",
 	  .help = "     the daemon has tier.cpu.huge_pages = never",
 	  .offset = AT(has_small_pages),
 	  .kind = KIND_FLAG },
-	BYTES("fit", fit_cpu_bytes, "SIZE of memory: the nearest setting that fits"),
-	BYTES("fit-nvme", fit_nvme_bytes, "SIZE of NVMe, with --fit (no limit)"),
+	BYTES("fit", fit_cpu_bytes, "SIZE memory: find the nearest setting that fits"),
+	BYTES("fit-nvme", fit_nvme_bytes, "SIZE NVMe space, with --fit (no limit)"),
 	{ .name = "help", .help = "     this text", .offset = AT(is_help), .kind = KIND_FLAG },
 };
 

@@ -57,11 +57,11 @@ static const struct option table[] = {
 	{ "max-restarts", 0, KIND_COUNT, AT(restart_max), 1000000, "N",
 	  "restarts of all ranks when one fails (0)" },
 	{ "grace", 0, KIND_SECONDS, AT(grace_s), 0, "SECONDS",
-	  "from asking ranks to end to killing them (30)" },
-	{ "standalone", 0, KIND_FLAG, AT(is_standalone), 0, NULL, "any free port" },
+	  "time between SIGTERM and SIGKILL (30)" },
+	{ "standalone", 0, KIND_FLAG, AT(is_standalone), 0, NULL, "MASTER_PORT is any free port" },
 	{ "master-addr", 0, KIND_TEXT, AT(master_addr), 0, "ADDRESS", "MASTER_ADDR (127.0.0.1)" },
 	{ "master-port", 0, KIND_PORT, AT(master_port), 65534, "PORT",
-	  "MASTER_PORT; 0: any free one (29500)" },
+	  "MASTER_PORT; 0: any free port (29500)" },
 	{ "local-addr", 0, KIND_TEXT, AT(local_addr), 0, "ADDRESS",
 	  "the same as --master-addr here" },
 	{ "module", 'm', KIND_FLAG, AT(is_module), 0, NULL, "PROGRAM is a Python module" },
@@ -72,12 +72,13 @@ static const struct option table[] = {
 	{ "log-dir", 0, KIND_TEXT, AT(log_directory), 0, "DIRECTORY",
 	  "log files below DIRECTORY/ID/attempt_N/RANK" },
 	{ "redirects", 'r', KIND_STDS, AT(redirects), 0, "N|RANK:N,...",
-	  "into log files: 1 stdout, 2 stderr, 3 both (0)" },
-	{ "tee", 't', KIND_STDS, AT(tees), 0, "N|RANK:N,...", "into log files and here (0)" },
+	  "write to log files: 1 stdout, 2 stderr, 3 both\n"
+	  "                                 (0)" },
+	{ "tee", 't', KIND_STDS, AT(tees), 0, "N|RANK:N,...", "write to log files, and show (0)" },
 	{ "local-ranks-filter", 0, KIND_FILTER, AT(is_shown), 0, "RANK,...",
-	  "show the output of these alone" },
+	  "show only the output of these ranks" },
 	{ "signals-to-handle", 0, KIND_SIGNALS, AT(signals), 0, "NAME,...",
-	  "passed on, then all end\n"
+	  "signals that end all ranks\n"
 	  "                                 (SIGTERM,SIGINT,SIGHUP,SIGQUIT)" },
 	{ "numa-binding", 0, KIND_BINDING, AT(binding), 0, "HOW",
 	  "node, none; auto: node if there are several" },
@@ -89,7 +90,7 @@ static const struct option table[] = {
 	{ "dry-run", 0, KIND_FLAG, AT(is_dry_run), 0, NULL,
 	  "print what each rank would be started with" },
 	{ "help", 'h', KIND_HELP, AT(is_help), 0, NULL, "" },
-	{ "rdzv-id", 0, KIND_TEXT, AT(run_id), 0, "NAME", "TORCHELASTIC_RUN_ID (made up)" },
+	{ "rdzv-id", 0, KIND_TEXT, AT(run_id), 0, "NAME", "TORCHELASTIC_RUN_ID (a new name)" },
 	{ "rdzv-backend", 0, KIND_NOTHING, 0, 0, "NAME", NULL },
 	{ "rdzv-endpoint", 0, KIND_NOTHING, 0, 0, "ADDRESS", NULL },
 	{ "rdzv-conf", 0, KIND_NOTHING, 0, 0, "KEY=VALUE,...", NULL },
@@ -403,8 +404,8 @@ void launch_options_help(FILE *stream)
 			fprintf(stream, "  %-30s %s\n", left, table[i].help);
 	}
 	fprintf(stream,
-	        "\nTaken for torchrun's sake, and not needed on one node: --rdzv-backend\n"
-	        "--rdzv-endpoint --rdzv-conf --node-rank 0 --monitor-interval\n"
-	        "--start-method --run-path\n"
+	        "\nAccepted as torchrun's options, without effect on one node:\n"
+	        "--rdzv-backend --rdzv-endpoint --rdzv-conf --node-rank 0\n"
+	        "--monitor-interval --start-method --run-path\n"
 	        "\nexample: zctl launch --nproc-per-node 4 --job gpt train.py --steps 100\n");
 }

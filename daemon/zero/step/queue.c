@@ -71,22 +71,33 @@ static uint32_t share_of(const struct zero_subgroup *subgroup)
 	return subgroup->warm ? QUEUE_WARM : QUEUE_READ;
 }
 
-/* The subgroups of all units in the foretold order, those of @shares. */
+/* The subgroups of a unit that are of @shares. */
+static void push_unit(struct zero_job *job, const struct zero_unit *unit, uint32_t shares)
+{
+	for (uint32_t k = 0; k < unit->subgroup_count; k++) {
+		const struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + k];
+
+		if (shares & QUEUE_UPDATE && unit->is_frozen)
+			continue;
+		if (subgroup->is_here && share_of(subgroup) & shares)
+			push(&job->queue, job, subgroup);
+	}
+}
+
+/*
+ * The subgroups of all units in the foretold order, those of @shares. In an early update the warm
+ * subgroups of a unit come first. Staging seldom ends with a whole unit: the step before computed
+ * the first subgroups of such a unit early and the rest last, and the rest is warm.
+ */
 static void push_units(struct zero_job *job, bool is_early, uint32_t shares)
 {
 	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
 		struct zero_unit *unit = &job->units[is_early ? job->queue.units[i] : i];
 
 		unit->place = i;
-		for (uint32_t k = 0; k < unit->subgroup_count; k++) {
-			const struct zero_subgroup *subgroup =
-				&job->subgroups[unit->subgroup_first + k];
-
-			if (shares & QUEUE_UPDATE && unit->is_frozen)
-				continue;
-			if (subgroup->is_here && share_of(subgroup) & shares)
-				push(&job->queue, job, subgroup);
-		}
+		if (is_early && shares & QUEUE_WARM)
+			push_unit(job, unit, shares & ~QUEUE_READ);
+		push_unit(job, unit, is_early ? shares & ~QUEUE_WARM : shares);
 	}
 }
 

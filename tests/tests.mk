@@ -41,6 +41,12 @@ POWER_BIN := $(BUILD)/tests/power/power
 folder_programs = $(filter $(BUILD)/tests/$(1)/%,$(UNIT_RUN) $(UNIT_FILE_BIN))
 
 # Criterion's macros declare what -Wmissing-prototypes and -Wshadow dislike.
+# Half of a build is tests, and optimizing them is half of that: little where they compute, not at all
+# where they drive other programs.
+ifeq ($(VARIANT),release)
+$(BUILD)/tests/%.o: CFLAGS += -O1
+$(patsubst %,$(BUILD)/tests/%/%.o,system $(patsubst %,unit/%,catalog daemon libclient node session tier wire zctl)): CFLAGS += -O0
+endif
 $(BUILD)/tests/%.o: CFLAGS += $(DEBUG_TESTS) -Wno-missing-prototypes -Wno-conversion -Wno-shadow -Wno-undef
 
 $(UNIT_NODES_RUN): $(addsuffix .o,$(UNIT_NODES))
@@ -149,7 +155,7 @@ build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(
 CHECK_PARTS := bits matrix model coll deaths nodes bench fuzz power crash crash-votes crash-nodes faults
 part_bits = check-bits CASES=8
 part_matrix = check-matrix
-part_model = check-model
+part_model = check-model MODEL=brief
 part_coll = check-coll ROUNDS=10
 part_deaths = check-deaths DEATHS=5
 part_nodes = check-nodes
@@ -190,9 +196,10 @@ check-drawn: all build-tests ## more of what is drawn than `make check` has [SEE
 	@echo "check-drawn: SEED=$(SEED)"
 	@$(MAKE) --no-print-directory -s -j2 -Orecurse SEED=$(SEED) $(DRAWN_PARTS:%=drawn-%)
 
-# The list is tests/slow; of tests that draw (tests/harness/draw.h) all draws.
+# The list is tests/slow; all models; of tests that draw (tests/harness/draw.h) all draws.
 check-slow: all build-tests ## the tests that `make check` leaves out: those of tests/slow, and all draws
 	@SLOW=only ZINF_BUILD=$(BUILD) tools/run_tests $(filter-out $(UNIT_NODES_RUN),$(UNIT_BIN)) $(SYSTEM_BIN) $(NODES_BIN)
+	@$(MAKE) --no-print-directory -s check-model
 	@SLOW=1 ZINF_TEST_DRAWS=all ZINF_BUILD=$(BUILD) tools/run_tests $(UNIT_NODES_RUN)
 
 check-tests: all build-tests ## run the unit and system tests of $(VARIANT)

@@ -6,8 +6,8 @@
 MODEL ?= quick
 # The answer is the same until a model changes.
 MODEL_OK := $(BUILD)/model/$(MODEL).ok
-check-model: $(MODEL_OK) ## spin searches the protocols of tests/model to the end [MODEL=full: larger sizes, minutes]
+check-model: $(MODEL_OK) ## spin searches the protocols of tests/model to the end [MODEL=brief: less; full: larger sizes, minutes]
 $(MODEL_OK): $(wildcard tests/model/*)
 	@mkdir -p $(@D)
-	@tests/model/check $(filter full,$(MODEL)) $(BUILD)/model
+	@tests/model/check $(filter brief full,$(MODEL)) $(BUILD)/model
 	@! command -v spin >/dev/null || touch $@

@@ -43,7 +43,7 @@ folder_programs = $(filter $(BUILD)/tests/$(1)/%,$(UNIT_RUN) $(UNIT_FILE_BIN))
 # Criterion's macros declare what -Wmissing-prototypes and -Wshadow dislike.
 # Half of a build is tests, and optimizing them is half of that: little where they compute, not at all
 # where they drive other programs.
-ifeq ($(VARIANT),release)
+ifneq (,$(filter release asan,$(VARIANT)))
 $(BUILD)/tests/%.o: CFLAGS += -O1
 $(patsubst %,$(BUILD)/tests/%/%.o,system $(patsubst %,unit/%,catalog daemon libclient node session tier wire zctl)): CFLAGS += -O0
 endif

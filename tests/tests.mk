@@ -40,13 +40,13 @@ POWER_BIN := $(BUILD)/tests/power/power
 # All programs of the folder $(1).
 folder_programs = $(filter $(BUILD)/tests/$(1)/%,$(UNIT_RUN) $(UNIT_FILE_BIN))
 
-# Criterion's macros declare what -Wmissing-prototypes and -Wshadow dislike.
 # Half of a build is tests, and optimizing them is half of that: little where they compute, not at all
 # where they drive other programs.
 ifneq (,$(filter release asan,$(VARIANT)))
 $(BUILD)/tests/%.o: CFLAGS += -O1
 $(patsubst %,$(BUILD)/tests/%/%.o,system $(patsubst %,unit/%,catalog daemon libclient node session tier wire zctl)): CFLAGS += -O0
 endif
+# Criterion's macros declare what -Wmissing-prototypes and -Wshadow dislike.
 $(BUILD)/tests/%.o: CFLAGS += $(DEBUG_TESTS) -Wno-missing-prototypes -Wno-conversion -Wno-shadow -Wno-undef
 
 $(UNIT_NODES_RUN): $(addsuffix .o,$(UNIT_NODES))

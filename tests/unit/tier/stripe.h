@@ -45,7 +45,7 @@ static inline void stripe_init(struct stripe *stripe, uint32_t count, const uint
 		store->path = stripe->paths[i];
 		store->uuid[0] = (uint8_t)(i + 1);
 		(void)snprintf(store->name, sizeof(store->name), "s%u", i);
-		(void)snprintf(stripe->paths[i], sizeof(stripe->paths[i]), "/path/%u", i);
+		(void)snprintf(stripe->paths[i], sizeof(stripe->paths[i]), "/path/%u", i % 100);
 		cr_assert_eq(tier_member_add_store(&stripe->tier, store), 0);
 	}
 	stripe->tier.changed = stripe_changed;

@@ -158,7 +158,7 @@ Test(estimate, what_zinf_wrote_down_is_its_model)
 	cr_expect_eq(read_header("{\"__metadata__\":{\"zinf_model\":\"{\"}}"), -EINVAL);
 	expect_words("zinf_model");
 	cr_expect_eq(read_text("{\"format\":\"zinf-checkpoint\",\"units\":[]}"), -EINVAL);
-	expect_words("it makes no sense: param_dtype, grad_dtype, optimizer or grad_reduction");
+	expect_words("it is invalid: param_dtype, grad_dtype, optimizer or grad_reduction");
 	cr_expect_eq(
 		read_text("{\"format\":\"zinf-checkpoint\",\"param_dtype\":\"f32\","
 	                  "\"grad_dtype\":\"f32\",\"optimizer\":\"adam\","

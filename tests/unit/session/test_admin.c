@@ -187,7 +187,7 @@ Test(admin, a_job_is_found_by_name_and_a_missing_one_names_those_there_are)
 	cr_assert(json_is_null(json_object_get(json_array_get(answer, 0), "last_step")));
 	json_decref(answer);
 	ask(client, "jobs job9");
-	expect_error(client, -ENOENT, "no job 'job9'; there are: job0, job1, job2");
+	expect_error(client, -ENOENT, "no job 'job9'; existing jobs: job0, job1, job2");
 	client_close(client);
 }
 
@@ -276,7 +276,7 @@ Test(admin, another_uid_sees_its_own_jobs_only)
 	sess_answer(room.shard, &room.facts, 1001, &inquiry);
 	cr_assert_null(inquiry.answer);
 	cr_assert_eq(inquiry.result, -ENOENT);
-	cr_assert(!strstr(strstr(inquiry.text.chars, "there are"), "job0"));
+	cr_assert(!strstr(strstr(inquiry.text.chars, "existing jobs"), "job0"));
 	cr_assert(strstr(inquiry.text.chars, "job1, job3"));
 }
 

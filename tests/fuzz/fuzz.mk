@@ -30,6 +30,7 @@ $(BUILD)/tests/fuzz/fuzz_mail: $(MAIL_OBJECTS)
 $(BUILD)/tests/fuzz/fuzz_mail: LDFLAGS += -Wl,--wrap=zi_thread_start
 $(BUILD)/tests/fuzz/fuzz_calls: $(patsubst %.c,$(BUILD)/%.o,$(wildcard daemon/worker/net/follow*.c)) \
 	$(call net_object,check)
+$(BUILD)/tests/fuzz/fuzz_links: $(call net_object,links)
 $(BUILD)/tests/fuzz/fuzz_orders: $(foreach part,worker_requests worker_ops way rights check,$(call net_object,$(part)))
 
 # zinf-net is the target's.

@@ -243,7 +243,7 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	(void)json_array_append_new(answer->jobs, job);
 }
 
-/* "no job 'x'; there are: a, b" with those that this uid may see, cut where the text ends. */
+/* "no job 'x'; existing jobs: a, b" with those that this uid may see, cut where the text ends. */
 static void name_jobs(const json_t *jobs, struct sess_inquiry *inquiry)
 {
 	char names[ZI_TEXT_BYTES] = "none";

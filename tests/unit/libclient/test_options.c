@@ -227,14 +227,14 @@ Test(options, half_a_pair_is_refused)
 {
 	setenv("RANK", "1", 1);
 	set_pair("OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2");
-	expect_refused(-EINVAL, "$RANK is set and $WORLD_SIZE is not");
+	expect_refused(-EINVAL, "$RANK is set, but $WORLD_SIZE is not");
 	unsetenv("RANK");
 	unsetenv("OMPI_COMM_WORLD_RANK");
-	expect_refused(-EINVAL, "$OMPI_COMM_WORLD_SIZE is set and $OMPI_COMM_WORLD_RANK is not");
+	expect_refused(-EINVAL, "$OMPI_COMM_WORLD_SIZE is set, but $OMPI_COMM_WORLD_RANK is not");
 	unsetenv("OMPI_COMM_WORLD_SIZE");
 	setenv("SLURM_STEP_ID", "0", 1);
 	setenv("SLURM_PROCID", "0", 1);
-	expect_refused(-EINVAL, "$SLURM_PROCID is set and $SLURM_NTASKS is not");
+	expect_refused(-EINVAL, "$SLURM_PROCID is set, but $SLURM_NTASKS is not");
 	setenv("SLURM_NTASKS", "x", 1);
 	expect_refused(-EINVAL, "$SLURM_NTASKS is 'x'");
 }

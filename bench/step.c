@@ -26,6 +26,7 @@ static const struct {
 	{ "update", step_update_rows },
 	{ "compute", step_compute_rows },
 	{ "gpt", step_gpt_rows },
+	{ "disk", step_disk_rows },
 };
 
 static bool has_word(const char *word, int argc, char **argv)

@@ -6,20 +6,11 @@
  * step; the daemon updates beside the last one only. Each round starts zinf-gpt anew, and torch's
  * ranks sleep meanwhile. Turns are reversed in every second round.
  */
-/*
- * Suite `step`, part `compute`: forward and backward of zinf-gpt over torch's, of GPT-2 small's
- * shape (peers/compute_torch.py), in bf16 and f32, by 1 and 2 ranks that share the CPUs. State is
- * in memory. zinf-gpt prints what it computed, without waits, for each micro-batch of a step: in a
- * step the daemon updates beside the last one only. Each round starts zinf-gpt anew; torch ranks
- * live on and sleep meanwhile. Turns are reversed in every second round.
- */
-#include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench/coll_side.h"
+#include "bench/gpt_run.h"
 #include "bench/python.h"
 #include "bench/step_suite.h"
 #include "common/base/cleanup.h"
@@ -42,48 +33,42 @@ static const struct compute_case {
 	{ 2, "f32", "", "forward and backward, GPT-2 small, 2 ranks, f32" },
 };
 
-/* Adds the milliseconds of a line of zinf-gpt's to @sum. Return: lines that count, 0 or 1. */
-static unsigned take_line(const char *line, double *sum)
-{
-	json_t *words = json_loads(line, 0, NULL);
-	json_int_t step = json_integer_value(json_object_get(words, "step"));
-	double ms = json_number_value(json_object_get(words, "compute_ms"));
+/* What zinf-gpt told: over ranks and steps. */
+struct told {
+	double ms;
+	unsigned count;
+};
 
-	json_decref(words);
-	if (step < 2 || ms <= 0)
-		return 0;
-	*sum += ms;
-	return 1;
+static void take_line(void *arg, const json_t *line)
+{
+	double ms = json_number_value(json_object_get(line, "compute_ms"));
+	struct told *told = arg;
+
+	if (json_integer_value(json_object_get(line, "step")) < 2 || ms <= 0)
+		return;
+	told->ms += ms;
+	told->count++;
 }
 
 /* Milliseconds of a forward and a backward, a mean over ranks and steps; negative after saying
  * why. */
 static double run_gpt(const char *program, const struct compute_case *the_case)
 {
-	char command[1024], line[2048];
-	unsigned count = 0;
-	double sum = 0;
-	FILE *pipe;
+	struct told told = { 0 };
+	char words[512];
 
-	(void)snprintf(
-		command, sizeof command,
-		"exec '%.*s/../bin/zinf-gpt' --ranks %u %s --layers 12 --heads 12 --d-model 768 "
-		"--seq-len 256 --batch-size 1 --grad-accum %u --clip 0 --steps %u --json "
-		"--offload-optimizer cpu --job bench-compute --delete-job </dev/null",
-		(int)(strrchr(program, '/') - program), program, the_case->world, the_case->flag,
-		MICRO_COUNT, STEPS);
-	pipe = popen(command, "re");
-	if (!pipe) {
-		fprintf(stderr, "bench: %s: %s\n", command, strerror(errno));
+	(void)snprintf(words, sizeof words,
+	               "--ranks %u %s --layers 12 --heads 12 --d-model 768 --seq-len 256 "
+	               "--batch-size 1 --grad-accum %u --clip 0 --steps %u --offload-optimizer cpu "
+	               "--job bench-compute --delete-job",
+	               the_case->world, the_case->flag, MICRO_COUNT, STEPS);
+	if (gpt_run(program, words, take_line, &told))
+		return -1;
+	if (!told.count) {
+		fprintf(stderr, "bench: zinf-gpt has told of no step\n");
 		return -1;
 	}
-	while (fgets(line, sizeof line, pipe))
-		count += take_line(line, &sum);
-	if (pclose(pipe) || !count) {
-		fprintf(stderr, "bench: zinf-gpt failed: %s\n", command);
-		return -1;
-	}
-	return sum / count / MICRO_COUNT;
+	return told.ms / told.count / MICRO_COUNT;
 }
 
 static double run_torch(struct coll_side *peer)

@@ -9,14 +9,13 @@
  * Without a norm, so that units are updated while others are still computed. Tokens/s are of the
  * steps after the first ones, which touch memory anew and have no moments to read.
  */
-#include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench/fio.h"
+#include "bench/gpt_run.h"
 #include "bench/step_suite.h"
 #include "common/base/cleanup.h"
 #include "common/base/types.h"
@@ -52,6 +51,7 @@ struct moved {
 };
 
 struct run {
+	pid_t daemon;
 	double step_s;                    /* mean */
 	double tokens;                    /* of a step */
 	uint64_t read_bytes, write_bytes; /* mean, whole blocks */
@@ -77,31 +77,29 @@ static struct moved moved_by(pid_t pid)
 	return moved;
 }
 
-/* Adds a line of zinf-gpt's. False: it is none. */
-static bool take_line(struct run *run, const char *line, pid_t daemon)
+/* Adds a line of zinf-gpt's. */
+static void take_line(void *arg, const json_t *line)
 {
-	json_t *words = json_loads(line, 0, NULL);
-	json_int_t step = json_integer_value(json_object_get(words, "step"));
+	json_int_t step = json_integer_value(json_object_get(line, "step"));
+	struct run *run = arg;
 	struct moved moved;
 
-	if (words && step == FIRST_STEPS)
-		run->moved = moved_by(daemon);
-	if (words && step == STEPS) {
-		moved = moved_by(daemon);
+	if (step == FIRST_STEPS)
+		run->moved = moved_by(run->daemon);
+	if (step == STEPS) {
+		moved = moved_by(run->daemon);
 		run->moved.read_bytes = moved.read_bytes - run->moved.read_bytes;
 		run->moved.write_bytes = moved.write_bytes - run->moved.write_bytes;
 	}
-	if (words && step > FIRST_STEPS) {
+	if (step > FIRST_STEPS) {
 		run->count++;
-		run->step_s += json_number_value(json_object_get(words, "wall_ms")) / 1e3;
-		run->tokens = json_number_value(json_object_get(words, "tokens"));
+		run->step_s += json_number_value(json_object_get(line, "wall_ms")) / 1e3;
+		run->tokens = json_number_value(json_object_get(line, "tokens"));
 		run->read_bytes +=
-			(uint64_t)json_integer_value(json_object_get(words, "read_bytes"));
+			(uint64_t)json_integer_value(json_object_get(line, "read_bytes"));
 		run->write_bytes +=
-			(uint64_t)json_integer_value(json_object_get(words, "write_bytes"));
+			(uint64_t)json_integer_value(json_object_get(line, "write_bytes"));
 	}
-	json_decref(words);
-	return words != NULL;
 }
 
 static uint64_t mean_blocks(uint64_t bytes, unsigned count)
@@ -113,25 +111,18 @@ static int run_gpt(const char *program, const struct gpt_case *the_case, bool is
                    struct run *ret_run)
 {
 	const char *tier = is_nvme ? "nvme" : "cpu";
-	char command[1024], line[1024];
-	FILE *pipe;
+	char words[512];
 
-	*ret_run = (struct run){ 0 };
-	(void)snprintf(command, sizeof command,
-	               "exec '%.*s/../bin/zinf-gpt' %s --bf16 --clip 0 --steps %u --json "
-	               "--offload-optimizer %s --offload-param %s --job bench-%s --delete-job "
-	               "</dev/null",
-	               (int)(strrchr(program, '/') - program), program, the_case->words, STEPS,
-	               tier, tier, tier);
-	pipe = popen(command, "re");
-	if (!pipe) {
-		fprintf(stderr, "bench: %s: %s\n", command, strerror(errno));
+	*ret_run = (struct run){ .daemon = daemon };
+	(void)snprintf(words, sizeof words,
+	               "%s --bf16 --clip 0 --steps %u --offload-optimizer %s --offload-param %s "
+	               "--job bench-%s --delete-job",
+	               the_case->words, STEPS, tier, tier, tier);
+	if (gpt_run(program, words, take_line, ret_run))
 		return -1;
-	}
-	while (fgets(line, sizeof line, pipe))
-		(void)take_line(ret_run, line, daemon);
-	if (pclose(pipe) || ret_run->count != STEPS - FIRST_STEPS) {
-		fprintf(stderr, "bench: zinf-gpt failed: %s\n", command);
+	if (ret_run->count != STEPS - FIRST_STEPS) {
+		fprintf(stderr, "bench: zinf-gpt has told of %u steps, not of %u\n", ret_run->count,
+		        STEPS - FIRST_STEPS);
 		return -1;
 	}
 	ret_run->step_s /= ret_run->count;

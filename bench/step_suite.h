@@ -16,3 +16,5 @@ int step_update_rows(struct bench_report *report, const struct step_settings *se
 int step_compute_rows(struct bench_report *report, const struct step_settings *settings);
 /* zinf-gpt with all of its state on NVMe. */
 int step_gpt_rows(struct bench_report *report, const struct step_settings *settings);
+/* What a step costs where parameters and state are on NVMe. */
+int step_disk_rows(struct bench_report *report, const struct step_settings *settings);

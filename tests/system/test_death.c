@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/harness/patience.h"
 #include "tests/harness/ranks.h"
 #include "tests/harness/raw.h"
 #include "tests/system/system.h"
@@ -243,16 +244,19 @@ static const struct wait_case waits[] = {
 
 struct halt {
 	const struct wait_case *wait;
+	int arrived_fds[2]; /* rank 0 says that it stands still */
 	int go_fds[2];
 };
 
 static void halt_there(const struct trainer *trainer, enum trainer_point point, void *arg)
 {
 	const struct halt *halt = arg;
-	char word;
+	char word = 'a';
 
-	if (trainer->rank == 0 && point == halt->wait->point && trainer->step == halt->wait->step)
-		(void)!read(halt->go_fds[0], &word, 1);
+	if (trainer->rank || point != halt->wait->point || trainer->step != halt->wait->step)
+		return;
+	(void)!write(halt->arrived_fds[1], &word, 1);
+	(void)!read(halt->go_fds[0], &word, 1);
 }
 
 /* What a rank of the job did last, as the daemon tells it. */
@@ -280,17 +284,21 @@ static bool is_doing(struct harness *harness, uint32_t rank, const char *doing)
 static void kill_waiting(struct scene *scene, const struct wait_case *wait)
 {
 	struct trainer_settings settings = settings_of(scene);
-	uint64_t deadline_ns = zi_clock_deadline_ns(20 * ZI_NS_PER_S);
 	struct halt halt = { .wait = wait };
-	uint64_t died_ns;
+	uint64_t deadline_ns, died_ns;
 	struct ranks ranks;
+	char word;
 	pid_t pid;
 
 	cr_assert_eq(pipe(halt.go_fds), 0);
+	cr_assert_eq(pipe(halt.arrived_fds), 0);
 	settings.hook = halt_there;
 	settings.hook_arg = &halt;
 	cr_assert_eq(ranks_start(&ranks, &settings), 0);
 	pid = ranks.pids[1];
+	(void)close(halt.arrived_fds[1]);
+	cr_assert_eq(read(halt.arrived_fds[0], &word, 1), 1, "rank 0 never stood still");
+	deadline_ns = zi_clock_deadline_ns(patient_ns(20 * ZI_NS_PER_S));
 	while (!is_doing(&scene->harness, 1, wait->doing))
 		cr_assert_lt(zi_clock_now_ns(), deadline_ns, "rank 1 never came to %s",
 		             wait->doing);
@@ -303,6 +311,7 @@ static void kill_waiting(struct scene *scene, const struct wait_case *wait)
 	ranks_free(&ranks);
 	(void)close(halt.go_fds[0]);
 	(void)close(halt.go_fds[1]);
+	(void)close(halt.arrived_fds[0]);
 	expect_undisturbed(scene, wait->doing);
 	cr_assert_eq(system_destroy_job(&settings), 0);
 }

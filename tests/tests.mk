@@ -150,9 +150,18 @@ $(BROKEN_RING): $(BROKEN_RING).o $(call archive,common/wire) $(call archive,comm
 
 build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(NODES_BIN) ## build all test programs, run none
 
-# What `make check` runs beside the tests, two parts at a time: of each suite that draws its cases one seed and as many as
-# take seconds. `make check-drawn` has more of them, .ci/run with a new seed each time.
-CHECK_PARTS := bits matrix model coll deaths nodes bench fuzz power crash crash-votes crash-nodes faults
+# What `make check` runs before the tests, one part more at a time than there are CPUs, as most parts wait now and then: the
+# long ones first. Of each suite that draws its cases one seed and as many as take seconds; `make check-drawn` has more
+# of them, .ci/run with a new seed each time.
+CHECK_JOBS := $(shell echo $$(($$(nproc) + 1)))
+CHECK_PARTS := model nodes faults power syntax tidy matrix install tools headers floors coll bench deaths bits crash \
+	crash-votes crash-nodes fuzz
+part_syntax = WERROR=1 VARIANT=clang check-syntax
+part_tidy = tidy
+part_install = check-install
+part_tools = check-tools
+part_headers = check-headers
+part_floors = check-floors
 part_bits = check-bits CASES=8
 part_matrix = check-matrix
 part_model = check-model MODEL=brief
@@ -187,14 +196,12 @@ $(DRAWN_PARTS:%=drawn-%): drawn-%:
 check: ## install what is missing, build with warnings as errors (gcc, clang), run the tests and checks of ten minutes
 	@tools/deps build check
 	@$(MAKE) --no-print-directory -s -j2 WERROR=1 all build-tests
-	@$(MAKE) --no-print-directory -s -j2 WERROR=1 VARIANT=clang check-syntax
-	@$(MAKE) --no-print-directory -s check-floors check-headers check-tools tidy check-install
-	@$(MAKE) --no-print-directory -s -j2 -Orecurse $(CHECK_PARTS:%=part-%)
+	@$(MAKE) --no-print-directory -s -j$(CHECK_JOBS) -Orecurse $(CHECK_PARTS:%=part-%)
 	@$(MAKE) --no-print-directory -s check-tests
 
 check-drawn: all build-tests ## more of what is drawn than `make check` has [SEED=n]
 	@echo "check-drawn: SEED=$(SEED)"
-	@$(MAKE) --no-print-directory -s -j2 -Orecurse SEED=$(SEED) $(DRAWN_PARTS:%=drawn-%)
+	@$(MAKE) --no-print-directory -s -j$(CHECK_JOBS) -Orecurse SEED=$(SEED) $(DRAWN_PARTS:%=drawn-%)
 
 # The list is tests/slow; all models; of tests that draw (tests/harness/draw.h) all draws.
 check-slow: all build-tests ## the tests that `make check` leaves out: those of tests/slow, and all draws

@@ -9,6 +9,7 @@
 #include "common/base/err.h"
 #include "daemon/zero/job/group.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/job/lost.h"
 #include "daemon/zero/job/materialize.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/residency.h"
@@ -170,7 +171,7 @@ static bool is_at_work(const struct zero_rank *rank)
 }
 
 /**
- * zero_job_destroy() - delete the job with all its state
+ * zero_job_destroy() - delete the job with all its state, and what is told of a lost one
  * @rank: its only one; freed when @op completes with 0
  * @op: -EBUSY names another rank, or says what this one has under way
  *
@@ -204,6 +205,9 @@ void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
 		return;
 	}
 	op_wait(op);
+	/* Whoever destroys a job that a former daemon lost has no use for the record of the loss. */
+	if (zero_lost_step(rank) >= 0)
+		lost_end(zero, job->name);
 	job->is_deleting = true;
 	job->destroy_op = op;
 	job->destroy_rank = rank;

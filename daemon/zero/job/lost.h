@@ -19,5 +19,5 @@ void lost_keep(struct zero_job *job, int64_t step);
 struct zero_job *lost_find(struct zero *zero, const char *name);
 /* It is a job like others from now on, which somebody deletes. */
 void lost_take_back(struct zero_job *job);
-/* A job of that name is about to be made: the catalog forgets the lost one first. */
+/* A job of that name is about to be made or destroyed: the catalog forgets the lost one first. */
 void lost_end(struct zero *zero, const char *name);

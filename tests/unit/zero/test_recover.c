@@ -240,6 +240,28 @@ Test(zero_recover, state_in_memory_alone_is_reported_as_lost_and_the_name_is_fre
 	end();
 }
 
+/* A job that was lost, and is destroyed before it has begun anew. */
+Test(zero_recover, who_destroys_a_job_that_was_lost_leaves_nothing_to_tell)
+{
+	begin(1, ZI_DTYPE_F32, ZI_OFFLOAD_CPU);
+	actor_leave(&actors[0], true);
+	node_settle(&node);
+	node_stop(&node);
+	node_start(&node);
+	cr_assert_eq(lost_shown(), 0);
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	cr_assert_eq(actor_call(&actors[0], zero_job_destroy, NULL), 0);
+	actors[0].rank = NULL;
+	node_settle(&node);
+	cr_assert_eq(lost_shown(), -1);
+	cr_assert_eq(node.zero->lost_count, 0);
+	node_stop(&node);
+	node.lost_count = 0;
+	node_start(&node);
+	cr_assert_eq(node.lost_count, 0, "the catalog has forgotten it");
+	end();
+}
+
 struct shown {
 	uint32_t count;
 	int64_t steps[2];

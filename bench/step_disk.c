@@ -205,8 +205,8 @@ static int measure_beyond(const struct step_settings *settings, unsigned rounds,
 			return -1;
 		own[i] = fmax((nvme.wall_s - memory.compute_s) * 1e3, 1);
 		peer[i] = BEYOND_MS;
-		printf("round %u: 2 ranks: a step on NVMe %.0f ms (computing %.0f), in memory %.0f ms "
-		       "(computing %.0f)\n",
+		printf("round %u: 2 ranks: a step on NVMe %.0f ms (computing %.0f), in memory %.0f "
+		       "ms (computing %.0f)\n",
 		       i + 1, nvme.wall_s * 1e3, nvme.compute_s * 1e3, memory.wall_s * 1e3,
 		       memory.compute_s * 1e3);
 	}

@@ -205,7 +205,7 @@ void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
 		return;
 	}
 	op_wait(op);
-	/* Whoever destroys a job that a former daemon lost has no use for the record of the loss. */
+	/* Whoever destroys a job that was lost has no use for the record of the loss. */
 	if (zero_lost_step(rank) >= 0)
 		lost_end(zero, job->name);
 	job->is_deleting = true;

@@ -280,11 +280,12 @@ static int make_listener(struct daemon *daemon, int listen_fd, struct zi_text *t
 
 static int make_parts(struct daemon *daemon, struct zi_text *text)
 {
+	struct zi_text warning;
 	uint64_t capacity_bytes;
 	int r;
 
-	if (limits_descriptors_are_few(daemon->config, text))
-		log_warning("%s", text->chars);
+	if (limits_descriptors_are_few(daemon->config, &warning))
+		log_warning("%s", warning.chars);
 	r = limits_check(daemon->config, text, &capacity_bytes);
 	if (!r)
 		r = make_state_dir(daemon->config, text);

@@ -307,8 +307,7 @@ int zi_plan_fit(const struct zi_plan_model *model, const struct zi_plan_options 
  * @ret_found: @options with another strategy, over all ranks, and the configuration that fits
  * @text: 0: what was changed beside the strategy, as of zi_plan_fit(). May be NULL
  *
- * Ranks of the strategies that are tried hold less and less: zero1, zero2, zero3. Ranks of dp are
- * lanes of one process, which another strategy does not have: nothing is tried.
+ * Ranks of the strategies that are tried hold less and less: zero1, zero2, zero3.
  * Return: 0; -ENOSPC none fits. Context: any thread.
  */
 int zi_plan_fit_strategy(const struct zi_plan_model *model, const struct zi_plan_options *options,
@@ -320,7 +319,7 @@ int zi_plan_fit_strategy(const struct zi_plan_model *model, const struct zi_plan
 	for (uint32_t strategy = ZI_STRATEGY_ZERO1; strategy <= ZI_STRATEGY_ZERO3; strategy++) {
 		struct zi_plan_options found = *options;
 
-		if (strategy == wished || wished == ZI_STRATEGY_DP)
+		if (strategy == wished)
 			continue;
 		found.training.strategy = strategy;
 		found.training.shard_size = 0;

@@ -336,7 +336,7 @@ struct catalog *catalog_close(struct catalog *catalog)
 	code = sqlite3_close(catalog->db);
 	assert(code == SQLITE_OK); /* SQLITE_BUSY: a statement was forgotten. */
 	(void)code;
-	catalog->mark_fd = zi_close(catalog->mark_fd);
+	catalog_mark_close(catalog);
 	(void)pthread_cond_destroy(&catalog->wake);
 	(void)pthread_mutex_destroy(&catalog->lock);
 	free(catalog);

@@ -51,8 +51,10 @@ static void read_mark(struct catalog *catalog)
 	if (bytes == (ssize_t)sizeof(*mark) && mark->version == CATALOG_MARK_VERSION &&
 	    !memcmp(mark->magic, CATALOG_MARK_MAGIC, sizeof(mark->magic)) &&
 	    mark->checksum == checksum_of(mark) && memchr(mark->job, '\0', sizeof(mark->job)) &&
-	    memchr(mark->boot, '\0', sizeof(mark->boot)))
+	    memchr(mark->boot, '\0', sizeof(mark->boot))) {
+		catalog->mark_claim = mark->stamp;
 		return;
+	}
 	*mark = (struct catalog_mark){ .version = CATALOG_MARK_VERSION };
 	memcpy(mark->magic, CATALOG_MARK_MAGIC, sizeof(mark->magic));
 }
@@ -68,16 +70,15 @@ static int write_mark(struct catalog *catalog)
 	return bytes == (ssize_t)sizeof(*mark) ? 0 : -(errno ? errno : EIO);
 }
 
-/* Nothing is claimed any more, also after a power failure. */
+/* Nothing is claimed any more, also after a power failure: an empty file claims nothing, and a disk
+ * that is full takes that. On failure the file may claim what it did. */
 static int void_mark(struct catalog *catalog, struct zi_text *text)
 {
-	int r;
-
+	if (ftruncate(catalog->mark_fd, 0) || fdatasync(catalog->mark_fd))
+		return failed(catalog, -errno, "Writing", text);
 	catalog->mark.stamp = catalog->mark.synced_stamp = 0;
-	r = write_mark(catalog);
-	if (!r && fdatasync(catalog->mark_fd))
-		r = -errno;
-	return r ? failed(catalog, r, "Writing", text) : 0;
+	catalog->mark_claim = 0;
+	return 0;
 }
 
 /* -1: it does not fit. */
@@ -139,8 +140,8 @@ int catalog_mark_check(struct catalog *catalog, uint64_t newest, struct zi_text 
 		return 0;
 	return err_origin(zi_text_error(
 		text, -EUCLEAN,
-		"%.60s: its newest commit (step %lld of job '%.40s') is missing, as " CATALOG_FILE
-		"-wal was damaged, cut or removed: restore it, or remove " CATALOG_FILE
+		"%.60s: its newest commit (step %lld of job '%.40s') is missing: " CATALOG_FILE
+		"-wal may have been damaged, cut or removed. Restore it, or remove " CATALOG_FILE
 		"-mark to go on with older commits",
 		catalog->path, (long long)mark->step, mark->job));
 }
@@ -148,7 +149,20 @@ int catalog_mark_check(struct catalog *catalog, uint64_t newest, struct zi_text 
 /* See mark.h. */
 int catalog_mark_prepare(struct catalog *catalog, uint64_t newest, struct zi_text *text)
 {
-	return newest >= catalog->mark.stamp ? 0 : err_trace(void_mark(catalog, text));
+	return newest >= catalog->mark_claim ? 0 : err_trace(void_mark(catalog, text));
+}
+
+/* See mark.h. */
+void catalog_mark_close(struct catalog *catalog)
+{
+	char path[PATH_MAX];
+
+	/* SQLite removes the log when all of it is in the catalog's file. */
+	if (catalog->mark_fd >= 0 &&
+	    snprintf(path, sizeof(path), "%s-wal", catalog->path) < PATH_MAX &&
+	    access(path, F_OK) && errno == ENOENT)
+		(void)void_mark(catalog, NULL); /* Else it claims what is there. */
+	catalog->mark_fd = zi_close(catalog->mark_fd);
 }
 
 /* See mark.h. A mark that could not be written claims less, or does not check. */
@@ -166,5 +180,6 @@ void catalog_mark_note(struct catalog *catalog, const struct catalog_request *re
 	(void)snprintf(mark->job, sizeof(mark->job), "%s%s%s", job->name,
 	               job->snapshot[0] ? "/" : "", job->snapshot); /* Fits. */
 	memcpy(mark->boot, catalog->boot, sizeof(mark->boot));
-	(void)write_mark(catalog);
+	if (!write_mark(catalog))
+		catalog->mark_claim = stamp;
 }

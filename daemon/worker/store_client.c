@@ -210,7 +210,7 @@ static int open_in_time(struct store_client *client, const struct store_client_o
 		return err_origin(zi_text_error(
 			text, -EBUSY, "the store at %s turned this node away %u times: %.150s",
 			client->place, busy_count + cut_count, why.chars));
-	if (cut_count && (r == -ETIMEDOUT || r == -EPIPE))
+	if (cut_count && (r == -EPIPE || (r == -ETIMEDOUT && is_connected)))
 		return err_origin(zi_text_error(
 			text, -EPIPE,
 			"the store at %s closed %u connections of this node without an answer: "

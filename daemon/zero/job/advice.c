@@ -101,7 +101,9 @@ static void try_strategies(const struct zero_job *job, const struct advice *advi
 	struct zi_text words = { "" };
 	struct zi_plan plan;
 
+	/* Ranks of dp are lanes of one process, which another strategy does not have. */
 	if (job->committed_step >= 0 || job_spans_nodes(job) ||
+	    job->training.strategy == ZI_STRATEGY_DP ||
 	    zi_plan_fit_strategy(advice->model, &advice->wish, advice->cpu_bytes,
 	                         advice->nvme_bytes, &found, &words) ||
 	    zi_plan_make(advice->model, &found, &plan, NULL))

@@ -4,6 +4,7 @@
  * the three files as a kill leaves them, copied into another folder and damaged there. */
 #include <sys/wait.h>
 
+#include "daemon/catalog/catalog_private.h"
 #include "daemon/catalog/mark.h"
 #include "kernels/hash.h"
 #include "tests/unit/catalog/fixture.h"
@@ -45,6 +46,14 @@ static void kill_now(void)
 
 	fixture_init(&later);
 	(void)snprintf(command, sizeof(command), "cp %s* %s", fixture.file, later.directory);
+	cr_assert_eq(system(command), 0);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+	char command[700];
+
+	(void)snprintf(command, sizeof(command), "cp %s %s", from, to);
 	cr_assert_eq(system(command), 0);
 }
 
@@ -150,7 +159,7 @@ Test(catalog_mark, damage_of_the_log_is_refused_with_the_step_that_it_cost)
 		bytes = log_bytes();
 		cr_expect_eq(fixture_open(&later), -EUCLEAN, "damage %zu", i);
 		cr_expect(strstr(later.text.chars, "its newest commit (step 3 of job 'train') is "
-		                                   "missing, as catalog.db-wal was damaged"),
+		                                   "missing: catalog.db-wal may have been damaged"),
 		          "damage %zu: %s", i, later.text.chars);
 		cr_expect(strstr(later.text.chars, "-mark to go on with older commits"), "cut: %s",
 		          later.text.chars);
@@ -207,6 +216,58 @@ Test(catalog_mark, a_catalog_that_is_begun_anew_misses_nothing)
 	cr_assert_eq(unlink(later_file("")), 0);
 	cr_assert_eq(unlink(later_file("-wal")), 0);
 	cr_expect_eq(later_step(), -2);
+}
+
+/* The mark cannot be made void: nothing is deleted, and the next attempt tries both again. */
+Test(catalog_mark, a_job_that_could_not_be_deleted_can_be_deleted_later)
+{
+	int fd = fixture.catalog->mark_fd;
+
+	fixture.catalog->mark_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	cr_assert_neq(fixture_do(&fixture, CATALOG_JOB_DELETE, &sample.job), 0);
+	kill_now();
+	cr_expect_eq(later_step(), STEPS - 1);
+	(void)zi_close(fixture.catalog->mark_fd);
+	fixture.catalog->mark_fd = fd;
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_DELETE, &sample.job), 0);
+	kill_now();
+	cr_expect_eq(later_step(), -2);
+}
+
+/* A full disk took no mark: there is none to be made void. */
+Test(catalog_mark, a_mark_that_was_never_written_hinders_no_deletion)
+{
+	int fd = fixture.catalog->mark_fd;
+
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_DELETE, &sample.job), 0);
+	fixture.catalog->mark_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	cr_assert_eq(fixture_do(&fixture, CATALOG_JOB_CREATE, &sample.job), 0);
+	cr_expect_eq(fixture_do(&fixture, CATALOG_JOB_DELETE, &sample.job), 0);
+	(void)zi_close(fixture.catalog->mark_fd);
+	fixture.catalog->mark_fd = fd;
+}
+
+/* A daemon that ends well leaves no log: an older catalog may be put in place of its own. */
+Test(catalog_mark, a_catalog_that_was_closed_can_be_restored)
+{
+	char older[200];
+	struct catalog_job *job;
+
+	(void)snprintf(older, sizeof(older), "%s-older", fixture.file);
+	fixture.catalog = catalog_close(fixture.catalog);
+	cr_assert_eq(link(fixture.file, older), 0);
+	cr_assert_eq(unlink(fixture.file), 0);
+	copy_file(older, fixture.file);
+	cr_assert_eq(fixture_open(&fixture), 0, "%s", fixture.text.chars);
+	cr_assert_eq(catalog_start(fixture.catalog), 0);
+	cr_assert_eq(commit(STEPS, true), 0);
+	fixture.catalog = catalog_close(fixture.catalog);
+	cr_assert_eq(rename(older, fixture.file), 0);
+	cr_assert_eq(fixture_open(&fixture), 0, "%s", fixture.text.chars);
+	job = fixture_load(&fixture);
+	cr_assert_not_null(job);
+	cr_expect_eq(job->step, STEPS - 1);
+	job = catalog_job_free(job);
 }
 
 /* A mark that was damaged itself claims nothing. */

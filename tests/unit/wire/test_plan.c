@@ -261,7 +261,8 @@ Test(plan, another_strategy_is_found_where_no_setting_of_one_fits)
 	             -ENOSPC);
 	cr_expect_eq(found.training.strategy, ZI_STRATEGY_ZERO2, "untouched");
 	options.training.strategy = ZI_STRATEGY_DP;
-	cr_expect_eq(zi_plan_fit_strategy(&model, &options, 28 * MIB, UINT64_MAX, &found, &text), 0);
+	cr_expect_eq(zi_plan_fit_strategy(&model, &options, 28 * MIB, UINT64_MAX, &found, &text),
+	             0);
 	cr_expect_eq(found.training.strategy, ZI_STRATEGY_ZERO2, "for ranks of their own");
 }
 

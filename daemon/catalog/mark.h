@@ -56,8 +56,8 @@ int catalog_mark_accept(struct catalog *catalog, struct zi_text *text);
 /* Before a transaction of @request ends, after which @newest is the largest stamp. 0; -errno in its
  * words: the transaction must not be made. */
 int catalog_mark_prepare(struct catalog *catalog, uint64_t newest, struct zi_text *text);
-/* After SQLite's end. Where that has left no log, nothing can be missed in it: the mark is void, and
- * a catalog that is restored, or written by a zinfd without marks, is taken. */
+/* After SQLite's end. Where that has left no log, nothing can be missed in it: the mark is void.
+ * So a catalog that is restored, or written by a zinfd without marks, is taken. */
 void catalog_mark_close(struct catalog *catalog);
 /* A transaction was made with a stand of @stamp. */
 void catalog_mark_note(struct catalog *catalog, const struct catalog_request *request,

@@ -131,10 +131,12 @@ static int steps_alone(struct zinf *zinf, uint32_t layers, struct run *run)
 		run->bytes += (double)(stats.read_bytes + stats.write_bytes);
 		run->count++;
 	}
-	if (r)
+	if (!r)
+		r = zinf_destroy_job(zinf); /* 0: it has detached as well. */
+	if (r) {
 		fprintf(stderr, "bench: %s\n", zinf_error_text(zinf));
-	else
-		r = zinf_destroy_job(zinf);
+		zinf_detach(zinf);
+	}
 	return r;
 }
 
@@ -154,7 +156,6 @@ static int run_alone(uint32_t layers, struct run *ret_run)
 		return -1;
 	}
 	r = steps_alone(zinf, layers, ret_run);
-	zinf_detach(zinf);
 	if (r)
 		return -1;
 	ret_run->wall_s /= ret_run->count;

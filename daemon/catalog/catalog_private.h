@@ -76,7 +76,6 @@ struct catalog {
 	uint64_t stamp; /* of the newest stand that the transaction under way has written; 0 none */
 	int mark_fd;
 	struct catalog_mark mark;
-	uint64_t mark_claim; /* the stamp that the file names at most */
 	char boot[CATALOG_BOOT_BYTES];
 	int broken; /* not 0: an errno that every request ends with, see commit.c */
 

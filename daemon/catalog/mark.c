@@ -51,23 +51,18 @@ static void read_mark(struct catalog *catalog)
 	if (bytes == (ssize_t)sizeof(*mark) && mark->version == CATALOG_MARK_VERSION &&
 	    !memcmp(mark->magic, CATALOG_MARK_MAGIC, sizeof(mark->magic)) &&
 	    mark->checksum == checksum_of(mark) && memchr(mark->job, '\0', sizeof(mark->job)) &&
-	    memchr(mark->boot, '\0', sizeof(mark->boot))) {
-		catalog->mark_claim = mark->stamp;
+	    memchr(mark->boot, '\0', sizeof(mark->boot)))
 		return;
-	}
 	*mark = (struct catalog_mark){ .version = CATALOG_MARK_VERSION };
 	memcpy(mark->magic, CATALOG_MARK_MAGIC, sizeof(mark->magic));
 }
 
-static int write_mark(struct catalog *catalog)
+/* After it catalog->mark claims no less than the file does. */
+static void write_mark(struct catalog *catalog, struct catalog_mark *mark)
 {
-	struct catalog_mark *mark = &catalog->mark;
-	ssize_t bytes;
-
 	mark->checksum = checksum_of(mark);
-	errno = 0;
-	bytes = pwrite(catalog->mark_fd, mark, sizeof(*mark), 0);
-	return bytes == (ssize_t)sizeof(*mark) ? 0 : -(errno ? errno : EIO);
+	if (pwrite(catalog->mark_fd, mark, sizeof(*mark), 0) == (ssize_t)sizeof(*mark))
+		catalog->mark = *mark;
 }
 
 /* Nothing is claimed any more, also after a power failure: an empty file claims nothing, and a disk
@@ -77,14 +72,13 @@ static int void_mark(struct catalog *catalog, struct zi_text *text)
 	if (ftruncate(catalog->mark_fd, 0) || fdatasync(catalog->mark_fd))
 		return failed(catalog, -errno, "Writing", text);
 	catalog->mark.stamp = catalog->mark.synced_stamp = 0;
-	catalog->mark_claim = 0;
 	return 0;
 }
 
-/* -1: it does not fit. */
-static int path_of(const struct catalog *catalog, char *path)
+/* Of a file beside the catalog's. -1: it does not fit. */
+static int path_of(const struct catalog *catalog, const char *end, char *path)
 {
-	int bytes = snprintf(path, PATH_MAX, "%s-mark", catalog->path);
+	int bytes = snprintf(path, PATH_MAX, "%s%s", catalog->path, end);
 
 	errno = ENAMETOOLONG;
 	return bytes < PATH_MAX ? 0 : -1;
@@ -95,7 +89,7 @@ static int open_file(const struct catalog *catalog, int flags)
 {
 	char path[PATH_MAX];
 
-	if (path_of(catalog, path))
+	if (path_of(catalog, "-mark", path))
 		return -1;
 	return open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
 }
@@ -105,7 +99,7 @@ int catalog_mark_remove(const struct catalog *catalog, struct zi_text *text)
 {
 	char path[PATH_MAX];
 
-	if (path_of(catalog, path) || (unlink(path) && errno != ENOENT))
+	if (path_of(catalog, "-mark", path) || (unlink(path) && errno != ENOENT))
 		return failed(catalog, -errno, "Removing", text);
 	return 0;
 }
@@ -149,7 +143,7 @@ int catalog_mark_check(struct catalog *catalog, uint64_t newest, struct zi_text 
 /* See mark.h. */
 int catalog_mark_prepare(struct catalog *catalog, uint64_t newest, struct zi_text *text)
 {
-	return newest >= catalog->mark_claim ? 0 : err_trace(void_mark(catalog, text));
+	return newest >= catalog->mark.stamp ? 0 : err_trace(void_mark(catalog, text));
 }
 
 /* See mark.h. */
@@ -169,17 +163,16 @@ void catalog_mark_close(struct catalog *catalog)
 void catalog_mark_note(struct catalog *catalog, const struct catalog_request *request,
                        uint64_t stamp)
 {
-	struct catalog_mark *mark = &catalog->mark;
+	struct catalog_mark mark = catalog->mark;
 	const struct catalog_job *job = request->job;
 
-	mark->stamp = stamp;
+	mark.stamp = stamp;
 	if (catalog->is_synced)
-		mark->synced_stamp = stamp;
-	mark->step = job->step;
-	memset(mark->job, 0, sizeof(mark->job));
-	(void)snprintf(mark->job, sizeof(mark->job), "%s%s%s", job->name,
-	               job->snapshot[0] ? "/" : "", job->snapshot); /* Fits. */
-	memcpy(mark->boot, catalog->boot, sizeof(mark->boot));
-	if (!write_mark(catalog))
-		catalog->mark_claim = stamp;
+		mark.synced_stamp = stamp;
+	mark.step = job->step;
+	memset(mark.job, 0, sizeof(mark.job));
+	(void)snprintf(mark.job, sizeof(mark.job), "%s%s%s", job->name, job->snapshot[0] ? "/" : "",
+	               job->snapshot); /* Fits. */
+	memcpy(mark.boot, catalog->boot, sizeof(mark.boot));
+	write_mark(catalog, &mark);
 }

@@ -19,6 +19,7 @@
 
 #include "bench/coll_order.h"
 #include "bench/gpt_run.h"
+#include "bench/step_own.h"
 #include "bench/step_suite.h"
 #include "tests/harness/harness.h"
 #include "zinf/zinf.h"
@@ -94,37 +95,20 @@ static int add_units(struct zinf *zinf, uint32_t layers)
 	return r ? r : zinf_materialize(zinf);
 }
 
-/* Gradients are zeros: their values cost nothing. The last unit comes first, as in backward. */
-static int step(struct zinf *zinf, uint32_t unit_count, struct zinf_step_stats *stats)
+static int steps_alone(struct zinf *zinf, uint32_t layers, struct run *run)
 {
 	struct zinf_step_options options = ZINF_STEP_OPTIONS_INIT;
-	zinf_ticket ticket;
-	int r;
+	int r = add_units(zinf, layers);
 
 	options.lr = 1e-3;
 	options.update_early = 1;
-	r = zinf_step_begin(zinf, &options);
-	for (uint32_t i = unit_count; i-- > 0 && !r;) {
-		r = zinf_grad_acquire(zinf, i);
-		if (!r)
-			r = zinf_reduce(zinf, i);
-	}
-	if (!r)
-		r = zinf_step(zinf, NULL, 0, &ticket);
-	return r ? r : zinf_wait(zinf, ticket, stats);
-}
-
-static int steps_alone(struct zinf *zinf, uint32_t layers, struct run *run)
-{
-	int r = add_units(zinf, layers);
-
 	if (!r)
 		r = zinf_commit(zinf, NULL, 0);
 	for (uint32_t i = 1; i <= STEPS && !r; i++) {
 		struct zinf_step_stats stats = { .bytes = sizeof stats };
 		uint64_t started_ns = coll_now_ns();
 
-		r = step(zinf, layers + 2, &stats);
+		r = step_own_step(zinf, layers + 2, &options, &stats); /* Gradients are zeros. */
 		if (i <= FIRST_STEPS)
 			continue;
 		run->wall_s += (double)(coll_now_ns() - started_ns) / 1e9;

@@ -66,24 +66,29 @@ static int own_open(struct own *own, uint64_t gradient_bytes)
 	return 0;
 }
 
+int step_own_step(struct zinf *zinf, uint32_t unit_count, const struct zinf_step_options *options,
+                  struct zinf_step_stats *stats)
+{
+	zinf_ticket ticket;
+	int r = zinf_step_begin(zinf, options);
+
+	for (uint32_t i = unit_count; i-- > 0 && !r;) {
+		r = zinf_grad_acquire(zinf, i);
+		if (!r)
+			r = zinf_reduce(zinf, i);
+	}
+	if (!r)
+		r = zinf_step(zinf, NULL, 0, &ticket);
+	return r ? r : zinf_wait(zinf, ticket, stats);
+}
+
 static int step(const struct own *own)
 {
 	struct zinf_step_options options = ZINF_STEP_OPTIONS_INIT;
-	zinf_ticket ticket;
-	int r;
 
 	options.lr = STEP_LR;
 	options.weight_decay = 0;
-	r = zinf_step_begin(own->zinf, &options);
-	/* As backward does it: the last unit first. */
-	for (uint32_t i = own->unit_count; i-- > 0 && !r;) {
-		r = zinf_grad_acquire(own->zinf, i);
-		if (!r)
-			r = zinf_reduce(own->zinf, i);
-	}
-	if (!r)
-		r = zinf_step(own->zinf, NULL, 0, &ticket);
-	return r ? r : zinf_wait(own->zinf, ticket, NULL);
+	return step_own_step(own->zinf, own->unit_count, &options, NULL);
 }
 
 /* The first step from zero moves each parameter by lr, whatever its gradient is: what is measured

@@ -7,8 +7,6 @@
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -17,13 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "examples/gpt/complaint.h"
 #include "examples/gpt/launch.h"
+#include "tests/harness/seccomp.h"
 
 /* What the ranks leave for the test: the board is shared, and its numbers are theirs to use
  * here. */
@@ -97,21 +95,7 @@ Test(launch, ranks_have_no_descriptor_of_their_parent)
 	cr_expect_eq(gpt_launch(&args, check_descriptors, NULL), GPT_EXIT_DONE);
 }
 
-/* From here on pidfd_open() fails with @error, as in some sandboxes and before Linux 5.3. */
-static void refuse_pidfds(uint32_t error)
-{
-	struct sock_filter filter[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	const struct sock_fprog program = { sizeof(filter) / sizeof(filter[0]), filter };
-
-	cr_assert_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-	cr_assert_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
-}
-
+/* As in some sandboxes, and before Linux 5.3. */
 Test(launch, ranks_start_and_end_without_pidfds)
 {
 	static const uint32_t errors[] = { ENOSYS, EPERM };
@@ -119,7 +103,7 @@ Test(launch, ranks_start_and_end_without_pidfds)
 	struct plan plan = { .culprit = -1 };
 
 	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
-		refuse_pidfds(errors[i]); /* The newest filter's error counts. */
+		refuse_call(SYS_pidfd_open, errors[i]);
 		cr_expect_eq(gpt_launch(&args, play, &plan), GPT_EXIT_DONE);
 	}
 }

@@ -64,12 +64,14 @@ void config_print_doc(FILE *stream)
 	      "| override a key of the file | `zinfd --set SECTION.KEY=VALUE` |\n"
 	      "| check a file without starting | `zinfd --check-config` |\n"
 	      "| run without a file, as a plain user | `zinfd --user [--dir DIR] [--size BYTES]`: "
-	      "socket and catalog in DIR or where XDG says, and a store there with a size, or if "
-	      "one was made before |\n\n"
+	      "socket, catalog and store in DIR. Without DIR the socket is in "
+	      "`$XDG_RUNTIME_DIR/zinf`, the rest in `~/.local/state/zinf`. `--size` makes the "
+	      "store; a store made before is used without it |\n\n"
 	      "The file is an INI file: `[section]`, `key = value`, comments after `;` or `#`.\n"
 	      "Byte counts are written `4096`, `64K`, `1.5G`. A key that is unknown, given twice,\n"
 	      "or out of range is refused, with its line, the allowed values and the nearest\n"
-	      "name.\n\n"
+	      "name. Words such as *catalog* and *staging* are explained in\n"
+	      "[Words](ARCHITECTURE.md#words).\n\n"
 	      "`zinfd --print-config-doc` prints this page, from the table that also checks the\n"
 	      "file; a test compares the two.\n",
 	      stream);

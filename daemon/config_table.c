@@ -34,8 +34,8 @@ const struct config_key config_keys[] = {
 	  .doc = "Permissions of the socket, octal. A user who may connect may create jobs, "
 	         "within the limits and quotas." },
 	{ "daemon", "state_dir", CONFIG_TEXT, OF(state_dir), .fallback = "/var/lib/zinf",
-	  .doc = "Folder of the catalog, the list of all jobs and of the places of their "
-	         "committed steps. It is made when its parent exists." },
+	  .doc = "Folder of the catalog. The catalog lists all jobs, and the places of their "
+	         "committed steps. The folder is made when its parent exists." },
 	{ "daemon", "log_level", CONFIG_CHOICE, OF(log_level),
 	  .choices = "error warning info debug", .fallback = "info",
 	  .doc = "Messages below this level are not written." },

@@ -13,10 +13,13 @@
 #include "daemon/progress.h"
 #include "daemon/tier/member.h"
 #include "daemon/tier/tier.h"
+#include "nvme/holder.h"
 #include "nvme/nvme.h"
 
-/* The end of a killed daemon's ring was seen to take up to a second. */
+/* Of a living holder, which may be about to end; and of one that has ended: its requests last as
+ * long as the disk takes. */
 #define STORES_BUSY_NS  (5 * ZI_NS_PER_S)
+#define STORES_ENDED_NS (60 * ZI_NS_PER_S)
 #define STORES_RETRY_MS 20
 
 /* Polling is a matter of speed: what cannot be polled works with interrupts, after a word. */
@@ -99,6 +102,15 @@ static int store_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
 	return 0;
 }
 
+static uint64_t patience_ns(const char *path)
+{
+	pid_t holder = nvme_holder_of(path);
+
+	if (holder == getpid()) /* Another section of the configuration. */
+		return 0;
+	return holder ? STORES_BUSY_NS : STORES_ENDED_NS;
+}
+
 /*
  * A daemon that was killed leaves its io_uring to the kernel, which ends it, and the writes still
  * in flight, a moment later; until then it keeps the store's lock. Waiting for the lock is
@@ -108,13 +120,13 @@ static int store_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
 static int open_when_free(struct daemon *daemon, const struct nvme_store_options *options,
                           struct zi_text *text, struct nvme_store **ret_store)
 {
-	uint64_t deadline_ns = zi_clock_deadline_ns(STORES_BUSY_NS);
+	uint64_t begin_ns = zi_clock_now_ns();
 	int r = nvme_store_open(options, text, ret_store);
 
 	if (r == -EBUSY)
 		notify_send(&daemon->notify, "STATUS=Waiting for store '%s' to become free",
 		            options->name);
-	while (r == -EBUSY && zi_clock_now_ns() < deadline_ns) {
+	while (r == -EBUSY && zi_clock_now_ns() - begin_ns < patience_ns(options->path)) {
 		if (daemon_is_told_to_stop(daemon, STORES_RETRY_MS))
 			return err_origin(-ECANCELED);
 		r = nvme_store_open(options, text, ret_store);

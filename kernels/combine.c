@@ -22,7 +22,7 @@ void kern_combine(const struct kern_combine_run *run)
 	assert(run->target_count <= ZI_WORLD_MAX);
 	assert(zi_reduce_op_is_for(run->op, run->source_dtype));
 	assert(run->source_dtype == run->target_dtype ||
-	       (zi_dtype_is_float(run->source_dtype) && zi_dtype_is_float(run->target_dtype)));
+	       zi_dtype_joined(run->source_dtype) == zi_dtype_joined(run->target_dtype));
 
 	kern_env_enter(&saved);
 	table->combine(run);

@@ -15,10 +15,10 @@ struct kern_combine_run {
 	uint32_t source_count;      /* 1 … ZI_WORLD_MAX */
 	uint64_t element_count;
 	enum zi_dtype source_dtype;
-	enum zi_dtype target_dtype; /* differs for floats alone, where one of the two is F32 */
+	enum zi_dtype target_dtype; /* differs only for floats up to F32, where one is F32 */
 	enum zi_reduce_op op;       /* one that is for the dtype */
-	float average;              /* ZI_REDUCE_AVG: multiplied after the tree */
-	bool is_streaming;          /* nobody reads the targets soon: they pass by the cache */
+	double average;    /* ZI_REDUCE_AVG: multiplied after the tree, as float but for F64 */
+	bool is_streaming; /* nobody reads the targets soon: they pass by the cache */
 };
 
 void kern_combine(const struct kern_combine_run *run);

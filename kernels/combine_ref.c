@@ -25,6 +25,24 @@ static float join_float(float a, float b, enum zi_reduce_op op)
 	}
 }
 
+static double join_double(double a, double b, enum zi_reduce_op op)
+{
+	switch (op) {
+	case ZI_REDUCE_SUM:
+	case ZI_REDUCE_AVG:
+		return a + b;
+	case ZI_REDUCE_PROD:
+		return a * b;
+	case ZI_REDUCE_MIN: /* as in join_float() */
+		return isnan(a) || a < b ? a : b;
+	case ZI_REDUCE_MAX:
+		return isnan(a) || a > b ? a : b;
+	default:
+		assert(false && "an operation on floats");
+		return 0.0;
+	}
+}
+
 /* In 64 bits; what is kept of it is the same as in the type's own width. */
 static int64_t join_integer(int64_t a, int64_t b, enum zi_reduce_op op)
 {
@@ -91,9 +109,25 @@ static void combine_floats(const struct kern_combine_run *run, uint64_t index)
 		for (uint32_t i = 0; i + width < run->source_count; i += 2 * width)
 			node[i] = join_float(node[i], node[i + width], run->op);
 	if (run->op == ZI_REDUCE_AVG)
-		node[0] *= run->average;
+		node[0] *= (float)run->average;
 	for (uint32_t i = 0; i < run->target_count; i++)
 		kern_narrow_at(run->targets[i], index, node[0], run->target_dtype);
+}
+
+static void combine_doubles(const struct kern_combine_run *run, uint64_t index)
+{
+	double node[ZI_WORLD_MAX];
+
+	for (uint32_t i = 0; i < run->source_count; i++)
+		node[i] = ((const double *)run->sources[i])[index];
+	for (uint32_t width = 1; width < run->source_count; width *= 2)
+		for (uint32_t i = 0; i + width < run->source_count; i += 2 * width)
+			node[i] = join_double(node[i], node[i + width], run->op);
+	if (run->op == ZI_REDUCE_AVG)
+		node[0] *= run->average;
+	node[0] = kern_canonical_f64(node[0]);
+	for (uint32_t i = 0; i < run->target_count; i++)
+		((double *)run->targets[i])[index] = node[0];
 }
 
 static void combine_integers(const struct kern_combine_run *run, uint64_t index)
@@ -112,11 +146,13 @@ static void combine_integers(const struct kern_combine_run *run, uint64_t index)
 /* kern_combine() element by element. */
 void kern_combine_ref(const struct kern_combine_run *run)
 {
-	bool is_float = zi_dtype_is_float(run->source_dtype);
+	enum zi_dtype dtype = zi_dtype_joined(run->source_dtype);
 
 	for (uint64_t i = 0; i < run->element_count; i++) {
-		if (is_float)
+		if (dtype == ZI_DTYPE_F32)
 			combine_floats(run, i);
+		else if (dtype == ZI_DTYPE_F64)
+			combine_doubles(run, i);
 		else
 			combine_integers(run, i);
 	}

@@ -2,9 +2,10 @@
 /*
  * Private to kernels/: joining the ranks' elements in vectors; see simd.h, combine.c. Floor 1.
  *
- * Floats are joined in fp32, integers in vectors of their own type, which the compiler's vector
- * extension has for every instruction set. The tree is a binary counter over ranks (its proof is at
- * vec_tree_any()); with a constant number of them the compiler unrolls it into registers.
+ * Floats up to fp32 are joined in fp32, fp64 and integers in vectors of their own type, which the
+ * compiler's vector extension has for every instruction set. The tree is a binary counter over
+ * ranks (its proof is at vec_tree_any()); with a constant number of them the compiler unrolls it
+ * into registers.
  */
 #pragma once
 
@@ -27,6 +28,7 @@ COMBINE_TYPE(vec_i32, int32_t);
 COMBINE_TYPE(vec_u32, uint32_t);
 COMBINE_TYPE(vec_i64, int64_t);
 COMBINE_TYPE(vec_u64, uint64_t);
+COMBINE_TYPE(vec_f64, double);
 
 /* What a loop is specialised on: constants wherever it is inlined. */
 struct combine_shape {
@@ -139,7 +141,7 @@ VEC_INLINE void combine_loop_float(const struct kern_combine_run *run, uint64_t 
 	const uint32_t source_count = shape.sources ? shape.sources : run->source_count;
 	void *const *targets = run->targets;
 	const uint32_t target_count = run->target_count;
-	const vec average = vec_set(run->op == ZI_REDUCE_AVG ? run->average : 1.0f);
+	const vec average = vec_set(run->op == ZI_REDUCE_AVG ? (float)run->average : 1.0f);
 
 	for (uint64_t i = 0; i < count; i += VEC_LANES) {
 		vec x = combine_tree_float(sources, source_count, i, shape);
@@ -234,6 +236,63 @@ COMBINE_INTEGERS(u8, vec_u8, vec_u8)
 COMBINE_INTEGERS(i32, vec_i32, vec_u32)
 COMBINE_INTEGERS(i64, vec_i64, vec_u64)
 
+/* The bits of a NaN without sign or payload; of other numbers their own. */
+VEC_INLINE vec_f64 combine_canonical_f64(vec_f64 x)
+{
+	const vec_i64 quiet = (vec_i64){ 0 } + 0x7ff8000000000000;
+	vec_i64 is_nan = (vec_i64)(x != x);
+
+	return (vec_f64)((is_nan & quiet) | (~is_nan & (vec_i64)x));
+}
+
+/* As vec_min() and vec_max(): the first if it is NaN, or less, or more. */
+VEC_INLINE vec_f64 combine_join_f64(vec_f64 a, vec_f64 b, enum zi_reduce_op op)
+{
+	vec_i64 first;
+
+	if (op == ZI_REDUCE_PROD)
+		return a * b;
+	if (op != ZI_REDUCE_MIN && op != ZI_REDUCE_MAX)
+		return a + b;
+	first = (vec_i64)(a != a) | (op == ZI_REDUCE_MIN ? (vec_i64)(a < b) : (vec_i64)(a > b));
+	return (vec_f64)((first & (vec_i64)a) | (~first & (vec_i64)b));
+}
+
+VEC_INLINE vec_f64 combine_load_f64(const void *source, uint64_t index, struct combine_shape shape)
+{
+	const char *place = (const char *)source + index * sizeof(double);
+	vec_f64 x;
+
+	(void)shape;
+	_mm_prefetch(place + VEC_AHEAD_ELEMENTS * sizeof(float), _MM_HINT_T0);
+	/* Through a pointer gcc 12 loads doubles as if they were aligned, despite aligned(1). */
+	memcpy(&x, place, sizeof(x));
+	return x;
+}
+
+COMBINE_TREE(f64, vec_f64)
+
+#define COMBINE_DOUBLE(name, operation)                                                            \
+	static __attribute__((noinline)) void combine_f64_##name(                                  \
+		const struct kern_combine_run *run, uint64_t count, bool is_streaming)             \
+	{                                                                                          \
+		const struct combine_shape shape = { .op = operation };                            \
+		const double average = run->op == ZI_REDUCE_AVG ? run->average : 1.0;              \
+                                                                                                   \
+		for (uint64_t i = 0; i < count; i += COMBINE_VEC_BYTES / sizeof(double)) {         \
+			vec_f64 x = combine_tree_f64(run->sources, run->source_count, i, shape);   \
+                                                                                                   \
+			x = combine_canonical_f64(x * average);                                    \
+			for (uint32_t t = 0; t < run->target_count; t++)                           \
+				combine_put_bits((double *)run->targets[t] + i, &x, is_streaming); \
+		}                                                                                  \
+	}
+
+COMBINE_DOUBLE(sum, ZI_REDUCE_SUM)
+COMBINE_DOUBLE(prod, ZI_REDUCE_PROD)
+COMBINE_DOUBLE(min, ZI_REDUCE_MIN)
+COMBINE_DOUBLE(max, ZI_REDUCE_MAX)
+
 typedef void (*combine_fn)(const struct kern_combine_run *run, uint64_t count, bool is_streaming);
 
 #define COMBINE_FLOAT_ROW(name)                                                                   \
@@ -257,7 +316,7 @@ static const combine_fn combine_same[_ZI_DTYPE_COUNT][_ZI_REDUCE_COUNT] = {
 	[ZI_DTYPE_F32] = COMBINE_FLOAT_ROW(f32),   [ZI_DTYPE_F16] = COMBINE_FLOAT_ROW(f16),
 	[ZI_DTYPE_BF16] = COMBINE_FLOAT_ROW(bf16), [ZI_DTYPE_I8] = COMBINE_INTEGER_ROW(i8),
 	[ZI_DTYPE_U8] = COMBINE_INTEGER_ROW(u8),   [ZI_DTYPE_I32] = COMBINE_INTEGER_ROW(i32),
-	[ZI_DTYPE_I64] = COMBINE_INTEGER_ROW(i64),
+	[ZI_DTYPE_I64] = COMBINE_INTEGER_ROW(i64), [ZI_DTYPE_F64] = COMBINE_FLOAT_ROW(f64),
 };
 static const combine_fn combine_to_f32[_ZI_DTYPE_FLOAT_COUNT][_ZI_REDUCE_COUNT] = {
 	[ZI_DTYPE_F16] = COMBINE_FLOAT_ROW(f16_f32),
@@ -322,8 +381,7 @@ static struct kern_combine_run combine_skip(const struct kern_combine_run *run, 
 /* Whole vectors, then what is left by the reference. */
 static void combine_vectors(const struct kern_combine_run *run, bool is_streaming)
 {
-	uint32_t width = zi_dtype_is_float(run->source_dtype) ? (uint32_t)sizeof(float)
-	                                                      : zi_dtype_bytes(run->source_dtype);
+	uint32_t width = zi_dtype_bytes(zi_dtype_joined(run->source_dtype));
 	uint64_t whole = run->element_count - run->element_count % (COMBINE_VEC_BYTES / width);
 	const void *sources[ZI_WORLD_MAX];
 	void *targets[ZI_WORLD_MAX];

@@ -22,7 +22,8 @@
 	 ZI_FEATURE_INTERVAL | ZI_FEATURE_IO_WEIGHT | ZI_FEATURE_TENSORS | ZI_FEATURE_PERIODIC |   \
 	 ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT |     \
 	 ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING | ZI_FEATURE_SETS |                         \
-	 ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN | ZI_FEATURE_FORWARD | ZI_FEATURE_LOST)
+	 ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN | ZI_FEATURE_FORWARD | ZI_FEATURE_LOST |       \
+	 ZI_FEATURE_STEPS | ZI_FEATURE_STATE)
 /* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not
  * inotify: the folder of the socket may not be there yet either, and connecting is the only proof
  * anyway. */
@@ -47,15 +48,19 @@ static struct zinf *client_free(struct zinf *zinf)
 		return NULL;
 	zi_client_unmap_model(zinf);
 	zi_client_unmap_tensors(zinf);
+	zi_client_unmap_state(zinf);
 	zi_client_coll_close(zinf);
 	(void)zi_region_unmap(zinf->uplink,
 	                      zinf->uplink_bytes); /* Asserts inside; so does the next. */
 	(void)zi_region_unmap((void *)zinf->downlink, zinf->downlink_bytes);
+	zi_client_ticket_fd_deinit(zinf);
 	zinf->socket_fd = zi_close(zinf->socket_fd);
 	zinf->doorbell_fd = zi_close(zinf->doorbell_fd);
 	zinf->wakeup_fd = zi_close(zinf->wakeup_fd);
 	zinf->end_fd = zi_close(zinf->end_fd);
 	zinf->event_fd = zi_close(zinf->event_fd);
+	zi_client_pending_deinit(zinf);
+	zi_client_interrupt_deinit(zinf);
 	free(zinf->message);
 	zi_client_ops_free(zinf);
 	free(zinf->sets);
@@ -68,19 +73,18 @@ ZI_DEFINE_CLEANUP(struct zinf *, client_free)
 
 static struct zinf *client_new(void)
 {
-	struct zinf *zinf = calloc(1, sizeof(*zinf));
+	_cleanup_(client_freep) struct zinf *zinf = calloc(1, sizeof(*zinf));
 
 	if (!zinf)
 		return NULL;
-	zinf->message = malloc(ZI_MESSAGE_BYTES_MAX);
-	if (!zinf->message) {
-		free(zinf);
-		return NULL;
-	}
-	zinf->socket_fd = zinf->doorbell_fd = zinf->wakeup_fd = -1;
+	zinf->socket_fd = zinf->doorbell_fd = zinf->wakeup_fd = zinf->interrupt_fd = -1;
+	zinf->ticket_fd = zinf->ticket_event_fd = -1;
 	zinf->end_fd = zinf->event_fd = zinf->param_fd = zinf->grad_fd = -1;
+	zinf->copy_fd = -1;
 	zinf->committed_step = zinf->update_count = zinf->lost_step = -1;
-	return zinf;
+	zinf->message = malloc(ZI_MESSAGE_BYTES_MAX);
+	zinf->pending.message = malloc(ZI_MESSAGE_BYTES_MAX);
+	return zinf->message && zinf->pending.message ? zi_steal(zinf) : NULL;
 }
 
 static void sleep_ns(uint64_t ns)
@@ -212,6 +216,15 @@ static int greet(struct zinf *zinf)
 }
 
 /* Maps the two regions that ATTACHED told of. */
+/* Of a daemon that may be older. */
+static uint64_t uplink_bytes_min(const struct zinf *zinf, uint32_t entries)
+{
+	if (zinf->features & ZI_FEATURE_STEPS)
+		return zi_uplink_bytes(entries);
+	return zinf->features & ZI_FEATURE_TRAINING ? zi_uplink_betas_offset(entries)
+	                                            : zi_uplink_groups_offset(entries);
+}
+
 static int map_rings(struct zinf *zinf, const struct zi_attached *attached, const int *fds)
 {
 	const struct zi_downlink_header *down;
@@ -221,9 +234,7 @@ static int map_rings(struct zinf *zinf, const struct zi_attached *attached, cons
 	int r;
 
 	if (!entries || entries > ZI_RING_ENTRIES_MAX || (entries & (entries - 1)) ||
-	    attached->uplink_bytes < (zinf->features & ZI_FEATURE_TRAINING
-	                                      ? zi_uplink_bytes(entries)
-	                                      : zi_uplink_groups_offset(entries)) ||
+	    attached->uplink_bytes < uplink_bytes_min(zinf, entries) ||
 	    attached->downlink_bytes < zi_downlink_bytes(entries))
 		return err_trace(zi_client_breach(zinf, "rings of impossible sizes"));
 	r = zi_region_map(fds[ATTACH_FD_UPLINK], attached->uplink_bytes, true, &zinf->uplink);
@@ -349,6 +360,9 @@ static int attach(struct zinf *zinf, const struct zinf_options *options)
 {
 	int r;
 
+	r = zi_client_interrupt_init(zinf);
+	if (r)
+		return zi_client_error(zinf, r, "opening an event descriptor: %s", strerror(-r));
 	r = zi_client_options(options, zinf);
 	if (r)
 		return err_trace(r);
@@ -396,6 +410,7 @@ void zinf_detach(struct zinf *zinf)
 {
 	if (!zinf)
 		return;
+	zinf->holds_interrupts = true;
 	zi_client_coll_settle(zinf);
 	/* Of a group that broke we still take our leave: then this is no death. */
 	zinf->timeout_ns = ZI_MIN(zinf->timeout_ns, DETACH_NS);

@@ -68,7 +68,10 @@ int zinf_blob_get(struct zinf *zinf, void *buffer, size_t capacity, size_t *ret_
 	if (!bytes)
 		return zi_client_error(zinf, -ENOMEM, "no memory for the blob");
 	parts.bytes = bytes;
+	/* No other rank is waited for, and a blob in pieces could not go on. */
+	zinf->holds_interrupts = true;
 	r = fetch(zinf, &parts);
+	zinf->holds_interrupts = false;
 	if (r)
 		return err_trace(r);
 	if (buffer && parts.total_bytes > capacity)

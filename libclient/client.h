@@ -12,17 +12,19 @@
  *   submit.c       a slot into the SQ, and the doorbell
  *   wait.c         completions; spinning, sleeping
  *   call.c         both: a whole operation
+ *   interrupt.c    a waiting call returns early, and goes on later
  *   model.c        units and parameters; materialize.c: their layout sent, their memory mapped
  *   set.c          sets of ranks: who trains which unit
  *   write.c        parameters made writable
  *   unit.c         unshard, reshard; grad.c: gradients acquired, handed over
  *   unused.c       parameters without a gradient
- *   step.c         steps, commits; blob.c: the resume blob
+ *   step.c         steps, commits; step_options.c: their options; discard.c; blob.c: the resume
+ *                  blob
  *   join.c         steps of others, shadowed by a rank without data
  *   tensor.c       activations and other blobs
  *   snapshot.c     snapshots of the job
  *   coll/          collectives (coll/collective.h)
- *   ticket.c       what the caller waits for itself
+ *   ticket.c       what the caller waits for itself; ticket_fd.c: a descriptor that tells of it
  *   error.c        texts
  *
  * Operations on the rings are asynchronous inside: each has an entry in a fixed table of as many
@@ -73,8 +75,22 @@ struct zi_client_op {
 	uint64_t tensor_id;             /* TENSOR_GET with a buffer: */
 	void *tensor_buffer; /* (tensor_bytes,) the caller's, filled when it is waited for */
 	uint64_t tensor_bytes;
+	bool is_interrupted; /* its call was, and goes on with it when it is repeated: */
+	struct zi_sqe slot;  /* as it was called; written only then */
 	struct zi_text text;
 	struct zi_step_stats stats;
+};
+
+/* A request on the socket whose call was interrupted. Its reply may come meanwhile. */
+struct zi_client_pending {
+	bool is_open;
+	bool has_reply; /* in `message`, with (fd_count,) `fds` */
+	uint16_t type;
+	uint32_t sequence;
+	uint64_t digest; /* of what was asked */
+	void *message;   /* (ZI_MESSAGE_BYTES_MAX,) */
+	uint32_t fd_count;
+	int fds[ZI_MESSAGE_FDS_MAX];
 };
 
 /* Ranks that train the same units. */
@@ -109,6 +125,13 @@ struct zi_client_param {
 	bool is_done;            /* its gradient was marked, and is not handed over yet */
 };
 
+/* A zinf_state_read() or zinf_state_write() that was interrupted. */
+struct zi_client_state_progress {
+	bool is_open, is_write;
+	uint32_t param, kind;
+	uint64_t done; /* elements */
+};
+
 struct zi_client_coll;
 
 struct zinf {
@@ -125,9 +148,16 @@ struct zinf {
 	int wakeup_fd;   /* the daemon rings us: an eventfd or a pipe */
 
 	int socket_fd;
-	int end_fd;        /* eventfd, readable once `over` is set */
-	int event_fd;      /* epoll over socket_fd and end_fd: for the caller's poll loops */
-	uint32_t sequence; /* of the newest request on the socket */
+	int end_fd;       /* eventfd, readable once `over` is set */
+	int event_fd;     /* epoll over socket_fd and end_fd: for the caller's poll loops */
+	int interrupt_fd; /* eventfd that zinf_interrupt() rings */
+	struct zi_line *interrupt;  /* 1: an interrupt is pending. writer: any thread */
+	bool holds_interrupts;      /* calls inside are not to be interrupted; they stay pending */
+	uint32_t interrupted_count; /* operations in the table whose call was interrupted */
+	struct zi_client_pending pending;
+	int ticket_fd; /* epoll over the next, wakeup_fd and event_fd; -1: nobody asked for it */
+	int ticket_event_fd; /* eventfd, rung for each ticket that completes; -1 likewise */
+	uint32_t sequence;   /* of the newest request on the socket */
 	uint64_t timeout_ns;
 	uint32_t coll_timeout_ms; /* of collectives that give none */
 	uint32_t coll_version;    /* the daemon's: zi_hello_coll_version() */
@@ -155,7 +185,8 @@ struct zinf {
 	struct zi_client_param *params;
 	uint32_t unit_count, unit_capacity;
 	uint32_t param_count, param_capacity;
-	bool is_layout_sent; /* and cannot be taken back: materialize may be called again */
+	uint32_t layout_packets; /* of the layout that were sent: they cannot be taken back */
+	bool is_layout_sent;     /* all of it: materialize may be called again */
 	bool is_materialized;
 	int64_t committed_step;
 	int64_t lost_step;    /* see zinf_lost_step() */
@@ -166,20 +197,27 @@ struct zinf {
 	uint64_t param_bytes, grad_bytes;
 	int param_fd; /* to put a unit's read-only pages back; offload_param nvme: the pool */
 	uint64_t slot_bytes;
-	uint64_t pool_bytes;   /* with a pool: what is behind param_base is unit by unit */
-	int grad_fd;           /* with buckets; else -1, as what is mapped is enough */
+	uint64_t pool_bytes; /* with a pool: what is behind param_base is unit by unit */
+	int copy_fd; /* of the last writable copy of a unit; -1: none, or its pages are gone */
+	int grad_fd; /* with buckets; else -1, as what is mapped is enough */
 	uint64_t bucket_bytes; /* with buckets: of all of them; what is behind grad_base is unit by
 	                        * unit; else 0 */
 
 	void *tensor_base; /* whole session; NULL: zinf_tensor_open() was not called */
 	uint64_t tensor_bytes;
 
+	void *state_base; /* the window of optimizer state; NULL: none was opened */
+	uint64_t state_bytes;
+	struct zi_client_state_progress state_progress;
+
 	struct zi_client_coll *coll; /* NULL: zinf_coll_open() was not called */
 
 	/* The step. */
 	bool is_step_begun;
-	uint32_t steps_pending; /* tickets of steps that were not waited for */
-	bool is_early;          /* update_early was promised */
+	uint32_t steps_pending;       /* tickets of steps that were not waited for */
+	bool is_early;                /* update_early was promised */
+	bool is_step_late;            /* the deadline of its zinf_step() passed: has it ended? */
+	struct zi_step_options begun; /* as it was sent */
 	uint32_t micro_batches;
 	uint32_t no_sync_count; /* zinf_no_sync_begin() without its end */
 	bool marks_grads;       /* zinf_grad_done() was called, ever */
@@ -242,10 +280,19 @@ int zi_client_send(struct zinf *zinf, const struct zi_message_header *message,
  * @fds: NULL, or (ZI_MESSAGE_FDS_MAX,) for exactly @fd_count descriptors. */
 int zi_client_receive(struct zinf *zinf, enum zi_message_type type, uint64_t deadline_ns,
                       const struct zi_message_header **ret_message, int *fds, uint32_t fd_count);
+/* 0; -EBUSY a call was interrupted whose request is still pending: no other can be sent. */
+int zi_client_check_pending(struct zinf *zinf);
+/* At the end of the connection. */
+void zi_client_pending_deinit(struct zinf *zinf);
 /* A whole exchange. @request: header is filled here. */
 int zi_client_request(struct zinf *zinf, struct zi_message_header *request,
                       enum zi_message_type type, uint32_t bytes, enum zi_message_type reply_type,
                       const struct zi_message_header **ret_reply, int *fds, uint32_t fd_count);
+/* The same with @flags in the header. */
+int zi_client_request_with(struct zinf *zinf, struct zi_message_header *request,
+                           enum zi_message_type type, uint16_t flags, uint32_t bytes,
+                           enum zi_message_type reply_type,
+                           const struct zi_message_header **ret_reply, int *fds, uint32_t fd_count);
 uint64_t zi_client_deadline_ns(const struct zinf *zinf);
 
 /* op.c */
@@ -274,18 +321,65 @@ int zi_client_wait_any(struct zinf *zinf);
 int zi_client_wait_op_for(struct zinf *zinf, struct zi_client_op *op, uint64_t timeout_ns,
                           bool *ret_is_done);
 
+/* ticket_fd.c: a ticket has completed; see there. */
+void zi_client_ring_tickets(const struct zinf *zinf);
+void zi_client_ticket_fd_deinit(struct zinf *zinf);
+/* wait.c: takes the rings of the daemon's doorbell, if there are any. Never waits. */
+void zi_client_drain_doorbell(struct zinf *zinf);
+/* coll/open.c: from now on tickets of collectives ring, too. */
+void zi_client_coll_notify(struct zinf *zinf);
+/* interrupt.c */
+/* After either, zi_client_interrupt_deinit(). */
+int zi_client_interrupt_init(struct zinf *zinf);
+void zi_client_interrupt_deinit(struct zinf *zinf);
+/* Before each sleep of a waiting call: whether an interrupt was pending, which is used up now.
+ * Never while they are held. */
+bool zi_client_take_interrupt(struct zinf *zinf);
+/* -EINTR, with the text. */
+int zi_client_interrupted(struct zinf *zinf);
+/* For poll(): -1 while interrupts are held. */
+static inline int zi_client_interrupt_fd(const struct zinf *zinf)
+{
+	return zinf->holds_interrupts ? -1 : zinf->interrupt_fd;
+}
+
 /* call.c: submits, waits, frees. */
+/* The operation of @opcode whose call was interrupted, or NULL. */
+struct zi_client_op *zi_client_open_call(struct zinf *zinf, enum zi_opcode opcode);
+/* Forgets an interrupted call of this kind, if there is one: nobody repeats it any more. */
+void zi_client_forget_call(struct zinf *zinf, enum zi_opcode opcode);
+/* As zi_client_call_slot(), but that on success *@ret_op is DONE and the caller's to free. */
+int zi_client_call_op(struct zinf *zinf, const struct zi_sqe *slot, struct zi_client_op **ret_op);
 int zi_client_call(struct zinf *zinf, enum zi_opcode opcode, uint32_t unit, uint64_t arg,
                    uint64_t *ret_value);
 int zi_client_call_slot(struct zinf *zinf, const struct zi_sqe *slot, uint64_t *ret_value);
 
-/* step.c: a step's ticket has completed with @result. */
+/* step_options.c: of any version, checked, and put where the daemon reads them. */
+int zi_client_put_step_begin(struct zinf *zinf, const struct zinf_step_options *options,
+                             struct zi_step_options *ret_wire);
+int zi_client_put_step_with(struct zinf *zinf, const struct zinf_step_options *options);
+/* 0; -EOPNOTSUPP: @call is not known to the daemon, which is older. */
+int zi_client_check_late_steps(struct zinf *zinf, const char *call);
+/* discard.c: of the step under way, also of one that is another's. */
+int zi_client_discard(struct zinf *zinf);
+/* step.c: first thing in a call of a step. */
+int zi_client_enter_step(struct zinf *zinf, const char *call);
+/* Puts a step's options, with (group_count,) @groups and @betas (NULL: none), where the daemon
+ * reads them, for the operation @opcode that follows. 0; -EBUSY one with others was interrupted. */
+int zi_client_put_options(struct zinf *zinf, enum zi_opcode opcode,
+                          const struct zi_step_options *options, const struct zi_step_group *groups,
+                          const struct zi_step_betas *betas);
+/* A step's ticket has completed with @result. */
 void zi_client_step_over(struct zinf *zinf, const struct zi_client_op *op, int result,
                          struct zinf_step_stats *ret_stats);
 /* tensor.c: a tensor's ticket has. Its own result, or why what came with it cannot be used. */
 int zi_client_tensor_over(struct zinf *zinf, const struct zi_client_op *op);
 bool zi_client_is_tensor_op(uint16_t opcode);
 void zi_client_unmap_tensors(struct zinf *zinf);
+/* state.c: the window, if there is one. */
+void zi_client_unmap_state(struct zinf *zinf);
+/* write.c: as zinf_param_write_end(), or with @keeps_state as zinf_param_write_keep(). */
+int zi_client_write_end(struct zinf *zinf, uint32_t unit, int32_t root, bool keeps_state);
 /* coll/ticket.c: tickets of collectives. @timeout_ns 0: until the call's own deadline. */
 bool zi_client_coll_is_ticket(uint64_t ticket);
 int zi_client_coll_wait(struct zinf *zinf, uint64_t ticket, uint64_t timeout_ns);
@@ -297,6 +391,7 @@ void zi_client_coll_settle(struct zinf *zinf);
 void zi_client_coll_close(struct zinf *zinf);
 /* write.c: bare read-only parameters again. */
 int zi_client_unwrite(struct zinf *zinf, uint32_t unit);
+void zi_client_forget_copy(struct zinf *zinf);
 /* model.c */
 /* Parameters come and go: behind a unit that is not unsharded lies nothing. */
 static inline bool zi_client_is_pooled(const struct zinf *zinf)
@@ -349,5 +444,7 @@ int zi_client_reduce_unused(struct zinf *zinf, uint32_t micro_count);
 int zi_client_end_unused(struct zinf *zinf);
 /* grad.c */
 int zi_client_grad_acquire(struct zinf *zinf, uint32_t unit);
+/* This rank has the unit's gradient no more, and nothing is behind its address. */
+int zi_client_grad_drop(struct zinf *zinf, uint32_t unit);
 /* materialize.c */
 void zi_client_unmap_model(struct zinf *zinf);

@@ -45,6 +45,18 @@ static int unmap_bucket(struct zinf *zinf, struct zi_client_unit *unit)
 }
 
 /* See client.h. */
+int zi_client_grad_drop(struct zinf *zinf, uint32_t index)
+{
+	struct zi_client_unit *unit = &zinf->units[index];
+	int r = zi_client_has_buckets(zinf) ? unmap_bucket(zinf, unit) : 0;
+
+	if (r)
+		return err_trace(r);
+	unit->is_grad_held = false;
+	return 0;
+}
+
+/* See client.h. */
 int zi_client_grad_acquire(struct zinf *zinf, uint32_t index)
 {
 	struct zi_client_unit *unit;

@@ -4,7 +4,7 @@
  *
  * To the daemon it is a rank like the others, whose gradients are zeros; it learns from the answer
  * to STEP_BEGIN how many micro-batches the step has, or that all have joined. Whatever runs out of
- * time may be called again, and goes on where it stood.
+ * time, or is interrupted, may be called again, and goes on where it stood.
  */
 #include <string.h>
 
@@ -15,15 +15,16 @@
 /* Waits until somebody begins a step; *@ret_is_over: nobody will, all have joined. */
 static int begin_shadow(struct zinf *zinf, bool divides_by_live, bool *ret_is_over)
 {
-	struct zi_step_options *wire = &((struct zi_uplink_header *)zinf->uplink)->step_options;
-	uint64_t micro_batches = 0;
-	int r;
-
-	*wire = (struct zi_step_options){
+	const struct zi_step_options wire = {
 		.unscale = 1,
 		.micro_batches = 1,
 		.flags = ZI_STEP_JOINED | (divides_by_live ? ZI_STEP_DIVIDES_BY_LIVE : 0),
 	};
+	uint64_t micro_batches = 0;
+	int r = zi_client_put_options(zinf, ZI_OP_STEP_BEGIN, &wire, NULL, NULL);
+
+	if (r)
+		return err_trace(r);
 	r = zi_client_call(zinf, ZI_OP_STEP_BEGIN, 0, 0, &micro_batches);
 	if (r)
 		return err_trace(r);
@@ -118,27 +119,42 @@ static int check_join(struct zinf *zinf)
 	return 0;
 }
 
+/* Shadows one step of the other ranks to its end. If another rank discards the step, this rank
+ * discards it too. *@ret_is_over: all ranks have joined, and no step was begun. */
+static int shadow(struct zinf *zinf, bool divides_by_live, bool *ret_is_over)
+{
+	int r = 0;
+
+	/* The daemon has a discard of this rank: the step may be over, and is not ended again. */
+	if (zi_client_open_call(zinf, ZI_OP_STEP_DISCARD))
+		return err_trace(zi_client_discard(zinf));
+	if (!zinf->is_step_begun && !zinf->join_ticket)
+		r = begin_shadow(zinf, divides_by_live, ret_is_over);
+	if (r || *ret_is_over)
+		return err_trace(r);
+	if (zinf->is_step_begun) {
+		r = shadow_gradients(zinf);
+		if (!r)
+			r = zinf_step(zinf, NULL, 0, &zinf->join_ticket);
+	}
+	if (!r) {
+		r = zinf_wait(zinf, zinf->join_ticket, NULL);
+		if (r == -ETIMEDOUT || r == -EINTR)
+			return err_trace(r);
+		zinf->join_ticket = 0;
+		/* -ENODATA, -EBUSY, -ECANCELED: it has not ended. */
+		zinf->is_shadowing = zinf->is_step_begun;
+	}
+	return r == -ECANCELED ? err_trace(zi_client_discard(zinf)) : err_trace(r);
+}
+
 int zinf_join(struct zinf *zinf, bool divides_by_live)
 {
 	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	bool is_over = false;
 	int r = check_join(zinf);
 
-	while (!r && !is_over) {
-		if (!zinf->is_step_begun && !zinf->join_ticket)
-			r = begin_shadow(zinf, divides_by_live, &is_over);
-		if (!r && !is_over && zinf->is_step_begun) {
-			r = shadow_gradients(zinf);
-			if (!r)
-				r = zinf_step(zinf, NULL, 0, &zinf->join_ticket);
-		}
-		if (r || is_over)
-			break;
-		r = zinf_wait(zinf, zinf->join_ticket, NULL);
-		if (r == -ETIMEDOUT)
-			break;
-		zinf->join_ticket = 0;
-		zinf->is_shadowing = zinf->is_step_begun; /* -ENODATA, -EBUSY: it has not ended. */
-	}
+	while (!r && !is_over)
+		r = shadow(zinf, divides_by_live, &is_over);
 	return err_trace(r);
 }

@@ -28,27 +28,35 @@ struct layout_packet {
 };
 static_assert(offsetof(struct layout_packet, entries) == sizeof(struct zi_layout), "no gap");
 
-static int flush_packet(struct zinf *zinf, struct layout_packet *packet, uint64_t deadline_ns)
+/* @packet_index: counts on. Packets that were sent by a call that was interrupted are not sent
+ * again: the layout cannot have changed since. */
+static int flush_packet(struct zinf *zinf, struct layout_packet *packet, uint32_t *packet_index,
+                        uint64_t deadline_ns)
 {
 	uint32_t bytes = (uint32_t)(sizeof(packet->head) +
 	                            packet->head.entry_count * sizeof(struct zi_layout_entry));
-	int r;
+	int r = 0;
 
 	if (!packet->head.entry_count)
 		return 0;
-	zi_message_init(&packet->head.header, ZI_MESSAGE_LAYOUT, bytes, ++zinf->sequence);
-	r = zi_client_send(zinf, &packet->head.header, deadline_ns);
+	if ((*packet_index)++ >= zinf->layout_packets) {
+		zi_message_init(&packet->head.header, ZI_MESSAGE_LAYOUT, bytes, ++zinf->sequence);
+		r = zi_client_send(zinf, &packet->head.header, deadline_ns);
+	}
+	if (!r)
+		zinf->layout_packets = ZI_MAX(zinf->layout_packets, *packet_index);
 	packet->head.entry_count = 0;
 	return err_trace(r);
 }
 
 static int send_entry(struct zinf *zinf, struct layout_packet *packet,
-                      const struct zi_layout_entry *entry, uint64_t deadline_ns)
+                      const struct zi_layout_entry *entry, uint32_t *packet_index,
+                      uint64_t deadline_ns)
 {
 	packet->entries[packet->head.entry_count++] = *entry;
 	if (packet->head.entry_count < ZI_LAYOUT_ENTRIES_MAX)
 		return 0;
-	return err_trace(flush_packet(zinf, packet, deadline_ns));
+	return err_trace(flush_packet(zinf, packet, packet_index, deadline_ns));
 }
 
 /* All sets first, so that they are numbered as here and one without units is known as well; then
@@ -58,14 +66,14 @@ static int send_layout(struct zinf *zinf)
 {
 	_cleanup_(zi_freep) struct layout_packet *packet = calloc(1, sizeof(*packet));
 	uint64_t deadline_ns = zi_client_deadline_ns(zinf);
-	uint32_t param = 0;
+	uint32_t param = 0, packet_index = 0;
 	uint32_t set = 0;
 	int r;
 
 	if (!packet)
 		return zi_client_error(zinf, -ENOMEM, "no memory for the layout");
 	for (; set < zinf->set_count; set++) {
-		r = send_entry(zinf, packet, &zinf->sets[set].entry, deadline_ns);
+		r = send_entry(zinf, packet, &zinf->sets[set].entry, &packet_index, deadline_ns);
 		if (r)
 			return err_trace(r);
 	}
@@ -74,22 +82,24 @@ static int send_layout(struct zinf *zinf)
 
 		if (zinf->set_count && zinf->units[i].set != set - 1) {
 			set = zinf->units[i].set + 1;
-			r = send_entry(zinf, packet, &zinf->sets[set - 1].entry, deadline_ns);
+			r = send_entry(zinf, packet, &zinf->sets[set - 1].entry, &packet_index,
+			               deadline_ns);
 			if (r)
 				return err_trace(r);
 		}
 		memcpy(entry.name, zinf->units[i].name, sizeof(entry.name));
-		r = send_entry(zinf, packet, &entry, deadline_ns);
+		r = send_entry(zinf, packet, &entry, &packet_index, deadline_ns);
 		if (r)
 			return err_trace(r);
 		for (; param < zinf->param_count && zinf->params[param].unit == i; param++) {
-			r = send_entry(zinf, packet, &zinf->params[param].entry, deadline_ns);
+			r = send_entry(zinf, packet, &zinf->params[param].entry, &packet_index,
+			               deadline_ns);
 			if (r)
 				return err_trace(r);
 		}
 	}
 	assert(param == zinf->param_count);
-	return err_trace(flush_packet(zinf, packet, deadline_ns));
+	return err_trace(flush_packet(zinf, packet, &packet_index, deadline_ns));
 }
 
 static bool is_forward_only(const struct zinf *zinf)
@@ -414,6 +424,7 @@ void zi_client_unmap_model(struct zinf *zinf)
 	zinf->param_base = zinf->grad_base = NULL;
 	zinf->pool_bytes = 0;
 	zinf->bucket_bytes = 0;
+	zinf->copy_fd = zi_close(zinf->copy_fd);
 	zinf->param_fd = zi_close(zinf->param_fd);
 	zinf->grad_fd = zi_close(zinf->grad_fd);
 }

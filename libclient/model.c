@@ -40,7 +40,7 @@ int zi_client_enter_forming(struct zinf *zinf, const char *function)
 
 	if (r)
 		return err_trace(r);
-	if (zinf->is_materialized || zinf->is_layout_sent)
+	if (zinf->is_materialized || zinf->is_layout_sent || zinf->layout_packets)
 		return zi_client_error(zinf, -EINVAL, "%s() after zinf_materialize()", function);
 	return 0;
 }
@@ -208,6 +208,16 @@ const void *zinf_param_data(const struct zinf *zinf, uint32_t param)
 	return (const char *)zinf->param_base + zinf->units[place->unit].param_offset_bytes +
 	       place->element_offset *
 	               zi_dtype_bytes((enum zi_dtype)zinf->attach.config.param_dtype);
+}
+
+bool zinf_param_is_resident(const struct zinf *zinf, uint32_t param)
+{
+	const struct zi_client_unit *unit;
+
+	if (!zinf || !zinf->is_materialized || param >= zinf->param_count)
+		return false;
+	unit = &zinf->units[zinf->params[param].unit];
+	return unit->unshard_count || unit->is_writable;
 }
 
 void *zinf_grad_data(const struct zinf *zinf, uint32_t param)

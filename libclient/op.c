@@ -38,6 +38,8 @@ void zi_client_op_free(struct zinf *zinf, struct zi_client_op *op)
 {
 	assert(op->state != ZI_CLIENT_OP_FREE);
 	assert(zinf->free_count < zinf->entries);
+	zinf->interrupted_count -= op->is_interrupted;
+	op->is_interrupted = false;
 	op->state = ZI_CLIENT_OP_FREE;
 	zinf->free_indices[zinf->free_count++] = (uint32_t)(op - zinf->ops);
 }

@@ -5,7 +5,6 @@
  * What a rank must have done before its zinf_step() is counted here as well as in the daemon, so
  * that a mistake is told at once and with names, and the call can be made again.
  */
-#include <float.h>
 #include <string.h>
 
 #include "common/base/err.h"
@@ -42,7 +41,8 @@ int zi_client_check_steps(struct zinf *zinf, const char *call)
 	                       call);
 }
 
-static int enter_step(struct zinf *zinf, const char *call)
+/* See client.h. */
+int zi_client_enter_step(struct zinf *zinf, const char *call)
 {
 	int r = enter_materialized(zinf);
 
@@ -69,6 +69,13 @@ static int put_blob(struct zinf *zinf, const void *blob, size_t blob_bytes)
 		return err_trace(r);
 	if (!blob_bytes)
 		return 0;
+	if (zi_client_open_call(zinf, ZI_OP_COMMIT)) { /* whose blob it may be */
+		if (memcmp(blob_of(zinf), blob, blob_bytes) == 0)
+			return 0;
+		return zi_client_error(zinf, -EBUSY,
+		                       "zinf_commit() was interrupted: repeat that call with the "
+		                       "same blob first");
+	}
 	if (zinf->is_blob_loose) {
 		r = zi_client_call(zinf, ZI_OP_NOP, 0, 0, NULL);
 		if (r)
@@ -80,90 +87,6 @@ static int put_blob(struct zinf *zinf, const void *blob, size_t blob_bytes)
 
 /* ---- step_begin ---- */
 
-static_assert(sizeof(struct zinf_step_options) == 104, "it has grown into its reserved words only");
-static_assert(offsetof(struct zinf_step_options, no_bias_correction) == 76, "as above");
-
-/* What an older daemon would not read, and zeros of nobody. */
-static int check_later_options(struct zinf *zinf, const struct zinf_step_options *options)
-{
-	uint32_t reserved = options->reserved_end;
-
-	for (size_t i = 0; i < ZI_COUNT_OF(options->reserved); i++)
-		reserved |= options->reserved[i];
-	if (reserved)
-		return zi_client_error(zinf, -EINVAL, "reserved step options are set");
-	if (!options->groups != !options->group_count)
-		return zi_client_error(zinf, -EINVAL,
-		                       "group_count of a step is %u, but groups is %s",
-		                       options->group_count, options->groups ? "set" : "NULL");
-	if (zinf->features & ZI_FEATURE_TRAINING)
-		return 0;
-	if (options->no_bias_correction || options->lr_decay != 0 || options->group_count)
-		return zi_client_error(zinf, -EOPNOTSUPP,
-		                       "no_bias_correction, lr_decay or groups of a step: the "
-		                       "daemon at %s knows none of them, use a newer zinfd",
-		                       zinf->path);
-	return 0;
-}
-
-/* Where the daemon reads them; @options passed zi_check_step_options(). */
-static int put_groups(struct zinf *zinf, const struct zinf_step_options *options)
-{
-	struct zi_step_group *groups =
-		(void *)((char *)zinf->uplink + zi_uplink_groups_offset(zinf->entries));
-
-	for (uint32_t i = 0; i < options->group_count; i++) {
-		const struct zinf_step_group *group = &options->groups[i];
-
-		if (!(group->lr >= 0 && group->lr < (double)FLT_MAX) ||
-		    !(group->weight_decay >= 0 && group->weight_decay < (double)FLT_MAX))
-			return zi_client_error(zinf, -EINVAL,
-			                       "group %u of a step has lr %.17g and weight_decay "
-			                       "%.17g: they must be finite in fp32 and at least 0",
-			                       i, group->lr, group->weight_decay);
-		groups[i] = (struct zi_step_group){ .lr = group->lr,
-			                            .weight_decay = group->weight_decay };
-	}
-	return 0;
-}
-
-static int put_options(struct zinf *zinf, const struct zinf_step_options *options,
-                       struct zi_step_options *ret_options)
-{
-	int r;
-
-	if (options->bytes != sizeof(*options))
-		return zi_client_error(zinf, -EINVAL,
-		                       "step options of %u bytes: begin with "
-		                       "ZINF_STEP_OPTIONS_INIT",
-		                       options->bytes);
-	r = check_later_options(zinf, options);
-	if (r)
-		return err_trace(r);
-	*ret_options = (struct zi_step_options){
-		.lr = options->lr,
-		.beta1 = options->beta1,
-		.beta2 = options->beta2,
-		.eps = options->eps,
-		.weight_decay = options->weight_decay,
-		.max_norm = options->max_norm,
-		.unscale = options->unscale,
-		.micro_batches = options->micro_batches,
-		.flags = (options->nesterov ? ZI_STEP_NESTEROV : 0) |
-		         (options->sum ? ZI_STEP_SUM : 0) |
-		         (options->skip_nonfinite ? ZI_STEP_SKIP_NONFINITE : 0) |
-		         (options->want_norm ? ZI_STEP_WANT_NORM : 0) |
-		         /* To a daemon that does not know of it this permission is of no use. */
-		         (options->update_early && zinf->features & ZI_FEATURE_EARLY
-		                  ? ZI_STEP_UPDATE_EARLY
-		                  : 0) |
-		         (options->no_bias_correction ? ZI_STEP_NO_BIAS_CORRECTION : 0),
-		.lr_decay = options->lr_decay,
-		.group_count = options->group_count,
-	};
-	return 0;
-}
-
 int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *options)
 {
 	ZI_CLIENT_NEED(zinf, zinf, zinf);
@@ -171,34 +94,25 @@ int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *options)
 	struct zi_step_options wire;
 	int r;
 
-	r = enter_step(zinf, "zinf_step_begin()");
+	r = zi_client_enter_step(zinf, "zinf_step_begin()");
 	if (r)
 		return err_trace(r);
 	if (zinf->is_step_begun)
 		return zi_client_error(zinf, -EBUSY, "a step has begun: zinf_step() ends it");
-	r = put_options(zinf, options, &wire);
+	r = zi_client_put_step_begin(zinf, options, &wire);
 	if (r)
 		return err_trace(r);
-	r = zi_check_step_options(&wire, &zinf->text);
-	if (r)
-		return err_trace(zi_client_tell(zinf, r, &zinf->text));
-	r = put_groups(zinf, options);
-	if (r)
-		return err_trace(r);
-	if (wire.micro_batches > 1 && zinf->attach.config.schedule == ZI_SCHEDULE_LOCAL)
-		return zi_client_error(zinf, -EINVAL,
-		                       "micro_batches is %u, but with grad_reduction per_step a "
-		                       "rank accumulates by itself: give 1",
-		                       wire.micro_batches);
-	((struct zi_uplink_header *)zinf->uplink)->step_options = wire;
 	r = zi_client_call(zinf, ZI_OP_STEP_BEGIN, 0, 0, NULL);
 	if (r)
 		return err_trace(r);
 	for (uint32_t i = 0; i < zinf->unit_count; i++)
 		zinf->units[i].reduce_count = 0;
+	zi_client_forget_copy(zinf);
 	zinf->micro_batches = wire.micro_batches;
-	zinf->is_early = options->update_early;
+	zinf->is_early = !(wire.flags & ZI_STEP_DEFERRED) && options->update_early;
+	zinf->begun = wire;
 	zinf->is_step_begun = true;
+	zinf->is_step_late = false;
 	zinf->is_shadowing = false;
 	zinf->handed_count = 0;
 	return 0;
@@ -266,63 +180,143 @@ static int take_any_kept(struct zinf *zinf)
 	return 0;
 }
 
-static int check_begun(struct zinf *zinf)
+static int check_begun(struct zinf *zinf, const char *call)
 {
 	if (!zinf->is_step_begun)
 		return zi_client_error(zinf, -EINVAL, "call zinf_step_begin() first");
 	if (zinf->no_sync_count)
 		return zi_client_error(zinf, -EBUSY,
 		                       "zinf_no_sync_begin() has no end yet: zinf_no_sync_end() "
-		                       "comes before zinf_step()");
+		                       "comes before %s",
+		                       call);
 	return 0;
 }
 
+/* All that this rank hands over in the step is handed over. What it left out on purpose follows
+ * now. */
+static int end_gradients(struct zinf *zinf, const char *call)
+{
+	int r = zi_client_reap(zinf);
+
+	if (!r)
+		r = take_any_kept(zinf);
+	if (!r)
+		r = check_begun(zinf, call);
+	if (!r)
+		r = zi_client_end_unused(zinf);
+	if (r)
+		return err_trace(r);
+	return err_trace(refuse_units(zinf, -ENODATA, "no gradient for units",
+	                              "call zinf_reduce() for each, or set finds_unused",
+	                              is_missing));
+}
+
+/* Nothing is missing: what only the step's end needs. */
 static int check_step(struct zinf *zinf)
 {
 	int r;
 
-	r = refuse_units(zinf, -ENODATA, "no gradient for units",
-	                 "call zinf_reduce() for each, or set finds_unused", is_missing);
-	if (r)
-		return err_trace(r);
 	r = refuse_units(zinf, -EBUSY, "units still unsharded",
 	                 "call zinf_reshard() before zinf_step()", is_in_use);
 	return err_trace(r);
+}
+
+/* @is_with: its hyperparameters are known to the daemon now, not since it began. */
+static int check_way(struct zinf *zinf, bool is_with)
+{
+	bool is_deferred = zinf->begun.flags & ZI_STEP_DEFERRED;
+
+	if (!zinf->is_step_begun || zinf->is_shadowing || is_deferred == is_with)
+		return 0;
+	if (is_deferred)
+		return zi_client_error(zinf, -EINVAL,
+		                       "the step was begun with is_deferred: zinf_step_with() ends "
+		                       "it, with its hyperparameters");
+	return zi_client_error(zinf, -EINVAL,
+	                       "the step was begun with its hyperparameters: zinf_step() ends it, "
+	                       "or begin it with is_deferred");
+}
+
+static int submit_step(struct zinf *zinf, const void *blob, size_t blob_bytes,
+                       zinf_ticket *ret_ticket)
+{
+	struct zi_client_op *op;
+	int r = put_blob(zinf, blob, blob_bytes);
+
+	if (r)
+		return err_trace(r);
+	r = zi_client_submit(zinf, ZI_OP_STEP, 0, blob_bytes, false, &op);
+	if (r)
+		return err_trace(r);
+	zi_client_forget_call(zinf, ZI_OP_GRAD_NORM);
+	zinf->is_step_begun = false;
+	zinf->steps_pending++;
+	zinf->is_blob_loose = blob_bytes > 0;
+	*ret_ticket = op->ticket;
+	return 0;
 }
 
 int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes, zinf_ticket *ret_ticket)
 {
 	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	ZI_CLIENT_NEED(zinf, ret_ticket, ret_ticket);
-	struct zi_client_op *op;
-	int r;
+	int r = zi_client_enter_step(zinf, "zinf_step()");
 
-	r = enter_step(zinf, "zinf_step()");
-	if (r)
-		return err_trace(r);
-	r = zi_client_reap(zinf);
-	if (r)
-		return err_trace(r);
-	r = take_any_kept(zinf);
-	if (r)
-		return err_trace(r);
-	r = check_begun(zinf);
 	if (!r)
-		r = zi_client_end_unused(zinf);
+		r = check_way(zinf, false);
+	if (!r)
+		r = end_gradients(zinf, "zinf_step()");
 	if (!r)
 		r = check_step(zinf);
+	if (!r)
+		r = submit_step(zinf, blob, blob_bytes, ret_ticket);
+	return err_trace(r);
+}
+
+int zinf_step_with(struct zinf *zinf, const struct zinf_step_options *options, const void *blob,
+                   size_t blob_bytes, zinf_ticket *ret_ticket)
+{
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, options, options);
+	ZI_CLIENT_NEED(zinf, ret_ticket, ret_ticket);
+	int r = zi_client_enter_step(zinf, "zinf_step_with()");
+
+	if (!r)
+		r = zi_client_check_late_steps(zinf, "zinf_step_with()");
+	if (!r)
+		r = check_way(zinf, true);
+	if (!r)
+		r = end_gradients(zinf, "zinf_step_with()");
+	if (!r)
+		r = check_step(zinf);
+	if (!r)
+		r = check_blob(zinf, blob, blob_bytes);
+	if (!r)
+		r = zi_client_put_step_with(zinf, options);
+	if (!r)
+		r = zi_client_call(zinf, ZI_OP_STEP_OPTIONS, 0, 0, NULL);
+	if (!r)
+		r = submit_step(zinf, blob, blob_bytes, ret_ticket);
+	return err_trace(r);
+}
+
+int zinf_grad_norm(struct zinf *zinf, double *ret_norm)
+{
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ret_norm, ret_norm);
+	uint64_t bits;
+	int r = zi_client_enter_step(zinf, "zinf_grad_norm()");
+
+	if (!r)
+		r = zi_client_check_late_steps(zinf, "zinf_grad_norm()");
+	if (!r)
+		r = end_gradients(zinf, "zinf_grad_norm()");
+	if (!r)
+		r = zi_client_call(zinf, ZI_OP_GRAD_NORM, 0, 0, &bits);
 	if (r)
 		return err_trace(r);
-	r = put_blob(zinf, blob, blob_bytes);
-	if (r)
-		return err_trace(r);
-	r = zi_client_submit(zinf, ZI_OP_STEP, 0, blob_bytes, false, &op);
-	if (r)
-		return err_trace(r);
-	zinf->is_step_begun = false;
-	zinf->steps_pending++;
-	zinf->is_blob_loose = blob_bytes > 0;
-	*ret_ticket = op->ticket;
+	static_assert(sizeof(bits) == sizeof(*ret_norm), "a double travels as its bits");
+	memcpy(ret_norm, &bits, sizeof(bits));
 	return 0;
 }
 
@@ -375,8 +369,10 @@ void zi_client_step_over(struct zinf *zinf, const struct zi_client_op *op, int r
 		}
 		if (ret_stats)
 			put_stats(zinf, ret_stats, op);
-	} else if (result == -ENODATA || result == -EBUSY) {
+	} else if (result == -ENODATA || result == -EBUSY || result == -ECANCELED) {
 		zinf->is_step_begun = true; /* the daemon refused it: it may be made again */
+	} else if (result == -ETIMEDOUT) {
+		zinf->is_step_late = true;
 	}
 }
 

@@ -6,10 +6,15 @@
 #include "libclient/client.h"
 
 /* Makes room in the table: takes completions in, and waits for one if it must. */
-static int make_room(struct zinf *zinf)
+static int make_room(struct zinf *zinf, bool is_kept)
 {
-	int r = zi_client_wait_any(zinf);
+	bool held = zinf->holds_interrupts;
+	int r;
 
+	/* Calls that do not wait cannot be repeated when they do. */
+	zinf->holds_interrupts |= is_kept;
+	r = zi_client_wait_any(zinf);
+	zinf->holds_interrupts = held;
 	if (r)
 		return err_trace(r);
 	if (!zinf->free_count)
@@ -45,7 +50,7 @@ int zi_client_submit_slot(struct zinf *zinf, const struct zi_sqe *slot, bool is_
 	int r;
 
 	assert(is_kept || ret_op);
-	r = zinf->free_count ? 0 : make_room(zinf);
+	r = zinf->free_count ? 0 : make_room(zinf, is_kept);
 	if (r)
 		return err_trace(r);
 	op = &zinf->ops[zinf->free_indices[zinf->free_count - 1]];

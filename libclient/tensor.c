@@ -110,8 +110,12 @@ int zinf_tensor_alloc(struct zinf *zinf, uint64_t id, size_t bytes, void **ret_p
 static int submit(struct zinf *zinf, const struct zi_sqe *slot, zinf_ticket *ret_ticket)
 {
 	struct zi_client_op *op;
-	int r = zi_client_submit_slot(zinf, slot, false, &op);
+	int r;
 
+	/* The caller could not repeat it: of a tensor with data the memory is given out already. */
+	zinf->holds_interrupts = true;
+	r = zi_client_submit_slot(zinf, slot, false, &op);
+	zinf->holds_interrupts = false;
 	if (r)
 		return err_trace(r);
 	*ret_ticket = op->ticket;
@@ -194,7 +198,9 @@ int zi_client_tensor_over(struct zinf *zinf, const struct zi_client_op *op)
 		return err_trace(zi_client_breach(zinf, "a tensor outside its memory"));
 	if (got.value1 == got.tensor_bytes)
 		memcpy(got.tensor_buffer, place, got.value1);
+	zinf->holds_interrupts = true;
 	(void)release(zinf, got.tensor_id); /* The next call meets the same end. */
+	zinf->holds_interrupts = false;
 	if (got.value1 != got.tensor_bytes)
 		return zi_client_error(zinf, -EINVAL, "tensor %llu has %llu bytes, the buffer %llu",
 		                       (unsigned long long)got.tensor_id,
@@ -208,26 +214,19 @@ int zinf_tensor_map(struct zinf *zinf, uint64_t id, const void **ret_place, size
 	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	ZI_CLIENT_NEED(zinf, ret_place, ret_place);
 	ZI_CLIENT_NEED(zinf, ret_bytes, ret_bytes);
+	const struct zi_sqe slot = slot_of(ZI_OP_TENSOR_GET, id, 0);
 	struct zi_client_op *op;
-	bool is_done = false;
 	const void *place;
 	uint64_t bytes;
 	int r = enter(zinf);
 
 	if (!r)
-		r = zi_client_submit(zinf, ZI_OP_TENSOR_GET, 0, id, false, &op);
+		r = zi_client_call_op(zinf, &slot, &op);
 	if (r)
 		return err_trace(r);
-	r = zi_client_wait_op(zinf, op, true, &is_done);
-	if (!is_done) {
-		op->state = ZI_CLIENT_OP_ABANDONED;
-		return err_trace(r);
-	}
 	place = place_at(zinf, op->value, op->value1);
 	bytes = op->value1;
 	zi_client_op_free(zinf, op);
-	if (r)
-		return err_trace(r);
 	if (!place)
 		return err_trace(zi_client_breach(zinf, "a tensor outside its memory"));
 	*ret_place = place;

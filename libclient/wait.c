@@ -3,8 +3,9 @@
  * Completions: taking them in, and waiting for them. Floor 2.
  *
  * Waiting looks at the ring for as long as the daemon says that spinning is good here (spin_us of
- * the downlink, 0 when processes outnumber CPUs), then arms the ring and sleeps on two descriptors:
- * the daemon's doorbell, and the socket, which says that the session or the daemon has ended.
+ * the downlink, 0 when processes outnumber CPUs), then arms the ring and sleeps on three
+ * descriptors: the daemon's doorbell, the socket, which says that the session or the daemon has
+ * ended, and the bell of interrupts.
  */
 #include <poll.h>
 #include <string.h>
@@ -76,6 +77,8 @@ static int take_completion(struct zinf *zinf, const struct zi_cqe *cqe)
 		zi_client_op_free(zinf, op);
 	else
 		op->state = ZI_CLIENT_OP_DONE;
+	if (op->state == ZI_CLIENT_OP_DONE)
+		zi_client_ring_tickets(zinf);
 	return 0;
 }
 
@@ -87,12 +90,15 @@ int zi_client_reap(struct zinf *zinf)
 	/* A daemon that broke the protocol is believed nothing more. */
 	if (zinf->is_breached)
 		return err_trace(zi_client_over(zinf, zinf->over, &zinf->over_text));
-	/* At most as many completions as there can be: a daemon cannot hold us here. */
-	for (uint32_t i = 0; i <= zinf->entries; i++) {
+	/* At most as many completions as there can be, and as many looks: a daemon cannot hold us
+	 * here. With ticket_fd.c the ring is left armed. */
+	for (uint32_t i = 0; i <= 2 * zinf->entries; i++) {
 		int r = zi_ring_pop(&zinf->cq, &cqe);
 
-		if (r == ZI_RING_E_EMPTY)
+		if (r == ZI_RING_E_EMPTY && (zinf->ticket_fd < 0 || zi_ring_arm(&zinf->cq)))
 			return 0;
+		if (r == ZI_RING_E_EMPTY)
+			continue;
 		if (r)
 			return err_trace(
 				zi_client_breach(zinf, "the completion ring's tail is wrong"));
@@ -137,20 +143,33 @@ static int drain(struct zinf *zinf)
 	return count == 0 ? -ECONNRESET : 0;
 }
 
-/* Sleeps until there is a completion, news on the socket, or @deadline_ns. 0: look again;
- * -ETIMEDOUT with @ret_is_late; or how the session ended (by a deadline of the daemon's, too). */
+void zi_client_drain_doorbell(struct zinf *zinf)
+{
+	struct pollfd ready = { .fd = zinf->wakeup_fd, .events = POLLIN };
+
+	if (poll(&ready, 1, 0) > 0)
+		(void)drain(zinf); /* An end shows on the socket. */
+}
+
+/* Sleeps until there is a completion, news on the socket, an interrupt, or @deadline_ns. 0: look
+ * again; -EINTR; -ETIMEDOUT with @ret_is_late; or how the session ended (by a deadline of the
+ * daemon's, too). */
 static int sleep_once(struct zinf *zinf, uint64_t deadline_ns, bool *ret_is_late)
 {
-	struct pollfd ready[2] = {
+	struct pollfd ready[3] = {
 		{ .fd = zinf->wakeup_fd, .events = POLLIN },
 		{ .fd = zinf->socket_fd, .events = POLLIN },
+		{ .fd = zi_client_interrupt_fd(zinf), .events = POLLIN },
 	};
 	int r;
 
+	if (zi_client_take_interrupt(zinf))
+		return err_trace(zi_client_interrupted(zinf));
 	if (!zi_ring_arm(&zinf->cq))
 		return 0;
 	r = poll(ready, ZI_COUNT_OF(ready), zi_clock_poll_ms(deadline_ns));
-	zi_ring_disarm(&zinf->cq);
+	if (zinf->ticket_fd < 0) /* see ticket_fd.c */
+		zi_ring_disarm(&zinf->cq);
 	if (r < 0 && errno == EINTR)
 		return 0;
 	if (r < 0)
@@ -199,6 +218,8 @@ static int wait_until(struct zinf *zinf, zi_client_enough_fn is_enough,
 		if (!deadline_ns)
 			deadline_ns = zi_client_deadline_ns(zinf);
 		r = sleep_once(zinf, deadline_ns, &is_late);
+		if (r == -EINTR)
+			return err_trace(r);
 		if (is_late)
 			return zi_client_error(
 				zinf, r, "no completion from zinfd at %s within %llu ms",
@@ -241,8 +262,9 @@ static int take_result(struct zinf *zinf, const struct zi_client_op *op, bool *r
  * @is_spinning: false for what takes long by nature (a step)
  * @ret_is_done: @op is DONE and the result is its own
  *
- * Return: the operation's result, with its text; or -ETIMEDOUT, or how the session ended, and @op
- * stays as it is.
+ * Return: the operation's result, with its text; or -EINTR, -ETIMEDOUT, or how the session ended,
+ * and
+ * @op stays as it is.
  */
 int zi_client_wait_op(struct zinf *zinf, struct zi_client_op *op, bool is_spinning,
                       bool *ret_is_done)

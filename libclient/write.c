@@ -3,11 +3,14 @@
  * Parameters made writable: the daemon's staging copy of a unit is mapped over the unit's own
  * address, so that pointers stay right, and the read-only plane comes back afterwards. Floor 2.
  */
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "common/wire/region.h"
+#include "common/wire/state.h"
 #include "libclient/client.h"
 
 /* Puts the read-only pages of the plane back behind the unit, or with a pool nothing. Return: 0, or
@@ -77,13 +80,30 @@ int zinf_param_write_begin(struct zinf *zinf, uint32_t index)
 		return err_trace(r);
 	r = map_staging(zinf, &zinf->units[index], fds[0],
 	                ((const struct zi_param_write *)reply)->bytes);
-	(void)zi_close(fds[0]); /* The mapping is enough. */
+	(void)zi_close(zinf->copy_fd);
+	zinf->copy_fd = fds[0];
 	return err_trace(r);
 }
 
-int zinf_param_write_end(struct zinf *zinf, uint32_t index, int32_t root)
+/* The daemon keeps one copy, as long as the largest unit, for the next write of this rank. Between
+ * steps of training nobody writes: its pages go back to the kernel, and come again when they are
+ * touched. No unit is open for writing. */
+void zi_client_forget_copy(struct zinf *zinf)
 {
-	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	struct stat status;
+
+	if (zinf->copy_fd < 0)
+		return;
+	/* A kernel that refuses costs memory, no more. */
+	if (fstat(zinf->copy_fd, &status) == 0)
+		(void)fallocate(zinf->copy_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+		                status.st_size);
+	zinf->copy_fd = zi_close(zinf->copy_fd);
+}
+
+/* See client.h. */
+int zi_client_write_end(struct zinf *zinf, uint32_t index, int32_t root, bool keeps_state)
+{
 	struct zi_param_write_end request = { .unit = index, .root = (uint32_t)root };
 	const struct zi_message_header *reply;
 	int r;
@@ -98,9 +118,16 @@ int zinf_param_write_end(struct zinf *zinf, uint32_t index, int32_t root)
 		return zi_client_error(zinf, -EINVAL,
 		                       "unit '%s': the root calls zinf_param_write_begin() first",
 		                       zinf->units[index].name);
-	r = zi_client_request(zinf, &request.header, ZI_MESSAGE_PARAM_WRITE_END, sizeof(request),
-	                      ZI_MESSAGE_DONE, &reply, NULL, 0);
+	r = zi_client_request_with(zinf, &request.header, ZI_MESSAGE_PARAM_WRITE_END,
+	                           keeps_state ? ZI_PARAM_WRITE_KEEP : 0, sizeof(request),
+	                           ZI_MESSAGE_DONE, &reply, NULL, 0);
 	if (r)
 		return err_trace(r);
 	return err_trace(zi_client_unwrite(zinf, index));
+}
+
+int zinf_param_write_end(struct zinf *zinf, uint32_t index, int32_t root)
+{
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	return err_trace(zi_client_write_end(zinf, index, root, false));
 }

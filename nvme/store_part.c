@@ -15,6 +15,7 @@
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "nvme/direct.h"
+#include "nvme/holder.h"
 #include "nvme/prepare.h"
 #include "nvme/store.h"
 #include "nvme/superblock.h"
@@ -52,6 +53,29 @@ static int store_note_blocking(struct nvme_store *store)
 	return 0;
 }
 
+/* Return: -EBUSY. */
+static int say_holder(const char *path, struct zi_text *text)
+{
+	pid_t holder = nvme_holder_of(path);
+
+	if (holder == getpid())
+		return zi_text_error(text, -EBUSY,
+		                     "store '%s' is in use by another section of this "
+		                     "configuration: name another path",
+		                     path);
+	if (holder)
+		return zi_text_error(text, -EBUSY,
+		                     "store '%s' is in use by another process (pid %d): stop that "
+		                     "zinfd, or name another path",
+		                     path, (int)holder);
+	return zi_text_error(text, -EBUSY,
+	                     "store '%s' is in use by another process that cannot be seen here: "
+	                     "the kernel still writes for one that has ended, or a zinfd of "
+	                     "another container has it. Try again later, stop that zinfd, or name "
+	                     "another path",
+	                     path);
+}
+
 /* One daemon per store, for as long as the descriptor lives. */
 int nvme_store_lock(int fd, const char *path, struct zi_text *text)
 {
@@ -62,11 +86,7 @@ int nvme_store_lock(int fd, const char *path, struct zi_text *text)
 			return err_origin(zi_text_error(text, -errno,
 			                                "store '%s' cannot be locked: %s", path,
 			                                strerror(errno)));
-		return err_origin(zi_text_error(
-			text, -EBUSY,
-			"store '%s' is in use by another process, or by another section of this "
-			"configuration: stop that zinfd, or name another path",
-			path));
+		return err_origin(say_holder(path, text));
 	}
 	/* Unlinked between open and lock: another process was preparing it and gave up. */
 	if (fstat(fd, &status) || status.st_nlink == 0)

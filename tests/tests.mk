@@ -40,12 +40,13 @@ POWER_BIN := $(BUILD)/tests/power/power
 # All programs of the folder $(1).
 folder_programs = $(filter $(BUILD)/tests/$(1)/%,$(UNIT_RUN) $(UNIT_FILE_BIN))
 
-# Half of a build is tests, and optimizing them is half of that: little where they compute, not at all
-# where they drive other programs.
+# Half of a build is tests. Test files are not optimized, as they drive what is; what computes for them is.
 ifneq (,$(filter release asan,$(VARIANT)))
-$(BUILD)/tests/%.o: CFLAGS += -O1
-$(patsubst %,$(BUILD)/tests/%/%.o,system $(patsubst %,unit/%,catalog daemon libclient node session tier wire zctl)): CFLAGS += -O0
+$(BUILD)/tests/%.o: CFLAGS += -O0
+$(patsubst %,$(BUILD)/tests/%/%.o,harness fake kernels power fuzz stress coll): CFLAGS += -O1
 endif
+# Criterion's asserts, shorter (tests/harness/asserts.h).
+$(patsubst %,$(BUILD)/tests/%/%.o,unit system kernels nodes): CFLAGS += -include tests/harness/asserts.h
 # Criterion's macros declare what -Wmissing-prototypes and -Wshadow dislike.
 $(BUILD)/tests/%.o: CFLAGS += $(DEBUG_TESTS) -Wno-missing-prototypes -Wno-conversion -Wno-shadow -Wno-undef
 
@@ -154,10 +155,11 @@ build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(
 # long ones first. Of each suite that draws its cases one seed and as many as take seconds; `make check-drawn` has more
 # of them, .ci/run with a new seed each time.
 CHECK_JOBS := $(shell echo $$(($$(nproc) + 1)))
-CHECK_PARTS := model nodes faults power syntax tidy matrix install tools headers floors coll bench deaths bits crash \
+CHECK_PARTS := model nodes faults power python syntax tidy matrix install tools headers floors coll bench deaths bits crash \
 	crash-votes crash-nodes fuzz
 part_syntax = WERROR=1 VARIANT=clang check-syntax
 part_tidy = tidy
+part_python = check-python T=
 part_install = check-install
 part_tools = check-tools
 part_headers = check-headers
@@ -199,12 +201,12 @@ check: ## install what is missing, build with warnings as errors (gcc, clang), r
 	@$(MAKE) --no-print-directory -s -j$(CHECK_JOBS) -Orecurse $(CHECK_PARTS:%=part-%)
 	@$(MAKE) --no-print-directory -s check-tests
 
-check-drawn: all build-tests ## more of what is drawn than `make check` has [SEED=n]
+check-drawn: all build-tests ## more random cases than `make check` runs [SEED=n]
 	@echo "check-drawn: SEED=$(SEED)"
 	@$(MAKE) --no-print-directory -s -j$(CHECK_JOBS) -Orecurse SEED=$(SEED) $(DRAWN_PARTS:%=drawn-%)
 
 # The list is tests/slow; all models; of tests that draw (tests/harness/draw.h) all draws.
-check-slow: all build-tests ## the tests that `make check` leaves out: those of tests/slow, and all draws
+check-slow: all build-tests ## the tests that `make check` leaves out: tests/slow, and the long random suites
 	@SLOW=only ZINF_BUILD=$(BUILD) tools/run_tests $(filter-out $(UNIT_NODES_RUN),$(UNIT_BIN)) $(SYSTEM_BIN) $(NODES_BIN)
 	@$(MAKE) --no-print-directory -s check-model
 	@SLOW=1 ZINF_TEST_DRAWS=all ZINF_BUILD=$(BUILD) tools/run_tests $(UNIT_NODES_RUN)
@@ -214,10 +216,10 @@ check-tests: all build-tests ## run the unit and system tests of $(VARIANT)
 
 # Each file a program of its own: one link of one object.
 T ?=
-test: all $(patsubst %.c,$(BUILD)/%,$(wildcard $(T))) ## the tests of some files alone [T='tests/unit/zero/test_step.c tests/system/test_far*.c']
+test: all $(patsubst %.c,$(BUILD)/%,$(wildcard $(T))) ## run only the tests of these files [T='tests/unit/zero/test_step.c tests/system/test_far*.c']
 	@ZINF_BUILD=$(BUILD) TEST_VERBOSE=1 tools/run_tests $(filter-out all,$^)
 
-check-unit: $(UNIT_BIN) ## the unit tests alone
+check-unit: $(UNIT_BIN) ## run only the unit tests
 	@ZINF_BUILD=$(BUILD) tools/run_tests $(UNIT_BIN)
 
 check-system: all $(SYSTEM_BIN) ## the tests that drive a real zinfd
@@ -263,13 +265,19 @@ coverage: ## lines that tests run, by folder [COVER='check-unit ...']
 # the leaks are counted, so that no suppression could name it.
 ASAN_ENV := ASAN_OPTIONS=abort_on_error=1:detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	HWLOC_PLUGINS_BLACKLIST=hwloc_pci.so
+# What runs beside each other, as most of it keeps one CPU busy: the longest first.
+ASAN_PARTS := power deaths coll fuzz
+asan_power = check-power POWER_STATES=60 POWER_DAMAGES=60
+asan_deaths = check-deaths DEATHS=10
+asan_coll = check-coll ROUNDS=40
+asan_fuzz = check-fuzz
+.PHONY: $(ASAN_PARTS:%=asan-%)
+$(ASAN_PARTS:%=asan-%): asan-%:
+	@$(MAKE) --no-print-directory -s $(asan_$*)
 check-asan: ## unit and system tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=asan all build-tests
-	@$(MAKE) --no-print-directory -s VARIANT=asan check-fuzz
+	@$(ASAN_ENV) $(MAKE) --no-print-directory -s -j$(CHECK_JOBS) -Orecurse VARIANT=asan $(ASAN_PARTS:%=asan-%)
 	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-tests
-	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-power POWER_STATES=60 POWER_DAMAGES=60
-	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-coll ROUNDS=40
-	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-deaths DEATHS=10
 
 check-tsan: ## the stress programs under ThreadSanitizer, and broken ones that it must catch
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan stress-tsan

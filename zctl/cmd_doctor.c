@@ -32,7 +32,7 @@
 
 #define TMPFS_SUPER_MAGIC 0x01021994
 
-enum verdict { VERDICT_OK, VERDICT_BETTER, VERDICT_MISSING };
+enum verdict { VERDICT_OK, VERDICT_UNUSED, VERDICT_BETTER, VERDICT_MISSING };
 
 struct finding {
 	const char *subject;
@@ -233,8 +233,8 @@ static void check_cuda(struct finding *finding, const char *directory)
 	(void)directory;
 	finding->subject = "CUDA";
 	if (!library) {
-		set_found(finding, VERDICT_BETTER, "no driver (libcuda.so.1)");
-		set_advice(finding, "nothing: zinf computes on the CPU");
+		set_found(finding, VERDICT_UNUSED,
+		          "no driver (libcuda.so.1); this version computes on the CPU");
 		return;
 	}
 	*(void **)&init = dlsym(library, "cuInit");
@@ -243,10 +243,11 @@ static void check_cuda(struct finding *finding, const char *directory)
 	if (!r && count)
 		r = count(&devices);
 	if (r)
-		set_found(finding, VERDICT_BETTER, "a driver, but cuInit answers %d", r);
+		set_found(finding, VERDICT_UNUSED,
+		          "a driver, but cuInit answers %d; this version computes on the CPU", r);
 	else
-		set_found(finding, VERDICT_BETTER, "%d device(s)", devices);
-	set_advice(finding, "nothing: zinf has no GPU support");
+		set_found(finding, VERDICT_UNUSED, "%d device(s); this version computes on the CPU",
+		          devices);
 	(void)dlclose(library);
 }
 
@@ -259,15 +260,16 @@ static void check_nccl(struct finding *finding, const char *directory)
 	(void)directory;
 	finding->subject = "NCCL";
 	if (!library) {
-		set_found(finding, VERDICT_BETTER, "not installed (libnccl.so.2)");
+		set_found(finding, VERDICT_UNUSED,
+		          "not installed (libnccl.so.2); collectives are in CPU memory");
 	} else {
 		*(void **)&get_version = dlsym(library, "ncclGetVersion");
 		if (get_version)
 			(void)get_version(&version); /* 0 is shown as such */
-		set_found(finding, VERDICT_BETTER, "version %d", version);
+		set_found(finding, VERDICT_UNUSED, "version %d; collectives are in CPU memory",
+		          version);
 		(void)dlclose(library);
 	}
-	set_advice(finding, "nothing: collectives of zinf use CPU memory");
 }
 
 /* Beside the other programs, as built; or where `make install` puts it. */
@@ -289,8 +291,7 @@ static void check_gloo(struct finding *finding, const char *directory)
 		return;
 	}
 	set_found(finding, VERDICT_BETTER, "zinf-net is not built: libgloo-dev was not there");
-	set_advice(finding,
-	           "needed for jobs over several nodes alone: tools/deps build, then make");
+	set_advice(finding, "needed only for jobs over several nodes: tools/deps build, then make");
 }
 
 typedef void (*check_fn)(struct finding *finding, const char *directory);
@@ -301,7 +302,7 @@ static const check_fn checks[] = {
 
 static const char *verdict_name(enum verdict verdict)
 {
-	static const char *const names[] = { "ok", "could be better", "missing" };
+	static const char *const names[] = { "ok", "not used", "could be better", "missing" };
 
 	return names[verdict];
 }

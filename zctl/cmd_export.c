@@ -86,11 +86,9 @@ static int choose_part(struct target *target, struct export *export)
 
 static int target_make(struct target *target, struct export *export)
 {
-	struct stat status;
-
 	if (choose_part(target, export))
 		return 1;
-	if (!lstat(target->path, &status)) {
+	if (!export_name_is_free(target->path, target->is_directory)) {
 		zctl_complain("%s exists: nothing was overwritten", target->path);
 		return 1;
 	}

@@ -53,7 +53,7 @@ static void describe(const json_t *tier, char *text, size_t capacity)
 
 		describe_wear(members, wear, sizeof(wear));
 		(void)snprintf(paths, sizeof(paths), "%zu paths", count); /* Fits. */
-		(void)snprintf(text, capacity, "%s%s%s, %s written ever, %s today%s",
+		(void)snprintf(text, capacity, "%s%s%s, %s written in all, %s today%s",
 		               count > 1 ? paths : get_word(tier, "path"),
 		               json_is_true(json_object_get(tier, "is_direct")) ? "" : ", buffered",
 		               refused ? ", some buffers unregistered (memlock)" : "",

@@ -108,6 +108,9 @@ void export_file_drop(struct export_file *file, bool is_kept);
 /* The finished file, or directory, gets its name; what has that name is never overwritten. Return:
  * 0; -1 with errno. */
 int export_rename(const char *partial, const char *path, bool is_directory);
+/* Nothing has the name, or an empty claim that an export left which was killed before its rename.
+ * export_rename() replaces such a claim. */
+bool export_name_is_free(const char *path, bool is_directory);
 
 /* ---- export_manifest.c ---- */
 

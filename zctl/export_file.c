@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -246,32 +247,90 @@ void export_file_drop(struct export_file *file, bool is_kept)
 	*file = (struct export_file){ .file = { .fd = -1, .direct_fd = -1 } };
 }
 
-/* The name is taken by an empty file or directory first, which only the rename replaces. */
+/* ---- the name, where the file system knows no RENAME_NOREPLACE ----
+ *
+ * An empty file or directory takes the name, which only the rename replaces: a claim. It is locked
+ * (flock) as long as its export lives, and has a mode that nobody else gives: one that is not
+ * locked was left by an export that was killed, and belongs to the next one of that uid. */
+
+#define CLAIM_MODE (S_ISVTX | S_IRUSR | S_IWUSR)
+
+static mode_t claim_mode(bool is_directory)
+{
+	return is_directory ? CLAIM_MODE | S_IXUSR : CLAIM_MODE;
+}
+
+/* Opens and locks a claim that was left at @path. Return: a descriptor; -1 with EEXIST: it is
+ * something else, or in use. */
+static int claim_open(const char *path, bool is_directory)
+{
+	_cleanup_(zi_closep) int fd = open(path, (is_directory ? O_RDONLY | O_DIRECTORY : O_RDWR) |
+	                                                 O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	mode_t mode = claim_mode(is_directory) | (is_directory ? S_IFDIR : S_IFREG);
+	struct stat status, named;
+
+	if (fd >= 0 && !fstat(fd, &status) && status.st_mode == mode &&
+	    status.st_uid == geteuid() && (is_directory || !status.st_size) &&
+	    !flock(fd, LOCK_EX | LOCK_NB) && !lstat(path, &named) &&
+	    named.st_dev == status.st_dev && named.st_ino == status.st_ino)
+		return zi_steal_fd(fd);
+	errno = EEXIST;
+	return -1;
+}
+
+/* Makes one, locked before its mode says that it is one. -1: errno. */
+static int claim_make(const char *path, bool is_directory)
+{
+	_cleanup_(zi_closep) int fd = -1;
+
+	if (is_directory && mkdir(path, S_IRWXU))
+		return -1;
+	if (is_directory)
+		fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	else
+		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+	if (fd < 0)
+		return -1;
+	/* A file system without locks or modes: after a kill the claim stays. */
+	if (!flock(fd, LOCK_EX | LOCK_NB))
+		(void)fchmod(fd, claim_mode(is_directory));
+	return zi_steal_fd(fd);
+}
+
 static int rename_by_claim(const char *partial, const char *path, bool is_directory)
 {
-	int error, fd = -1;
+	_cleanup_(zi_closep) int fd = claim_make(path, is_directory);
+	int error;
 
-	if (is_directory) {
-		if (mkdir(path, 0700))
-			return -1;
-	} else {
-		fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-		if (fd < 0)
-			return -1;
-	}
-	(void)zi_close(fd); /* Always -1. */
+	if (fd < 0 && errno == EEXIST)
+		fd = claim_open(path, is_directory);
+	if (fd < 0)
+		return -1;
 	if (!rename(partial, path))
 		return 0;
 	error = errno;
-	(void)(is_directory ? rmdir : unlink)(path); /* Made by us. */
+	(void)(is_directory ? rmdir : unlink)(path); /* Ours. */
 	errno = error;
 	return -1;
+}
+
+bool export_name_is_free(const char *path, bool is_directory)
+{
+	_cleanup_(zi_closep) int fd = -1;
+	struct stat status;
+
+	if (lstat(path, &status))
+		return true;
+	fd = claim_open(path, is_directory);
+	return fd >= 0;
 }
 
 int export_rename(const char *partial, const char *path, bool is_directory)
 {
 	if (!renameat2(AT_FDCWD, partial, AT_FDCWD, path, RENAME_NOREPLACE))
 		return 0;
-	/* Some file systems do not know the flag. */
-	return errno == EINVAL ? rename_by_claim(partial, path, is_directory) : -1;
+	/* A file system that does not know the flag; a claim that was left. */
+	if (errno != EINVAL && errno != EEXIST)
+		return -1;
+	return rename_by_claim(partial, path, is_directory);
 }

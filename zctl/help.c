@@ -86,8 +86,9 @@ static const struct help helps[] = {
 	          "example: zctl bench nvme disk --seconds 10\n" },
 	{ .name = "drain",
 	  .usage = "usage: zctl drain nvme:NAME\n",
-	  .text = "Takes the path NAME of a store out of use. New data goes to other paths; what\n"
-	          "is there moves with the next step of each job. zctl tiers shows what is left.\n"
+	  .text = "Takes the path NAME of a store out of use. New data goes to other paths. The\n"
+	          "data on this path moves with the next step of each job. zctl tiers shows how\n"
+	          "much is left.\n"
 	          "\n"
 	          "  --json  the answer as JSON\n"
 	          "\n"
@@ -104,12 +105,13 @@ static const struct help helps[] = {
 	           "       zctl snapshot list [JOB]\n"
 	           "       zctl snapshot rm JOB/NAME\n"
 	           "       zctl snapshot restore JOB/NAME [--as OTHER]\n",
-	  .text = "Keeps a job's last committed step, lists or removes what is kept, or takes a\n"
-	          "job back to it.\n"
+	  .text = "Keeps a job's last committed step as a snapshot, lists or removes snapshots,\n"
+	          "or takes a job back to one.\n"
 	          "\n"
-	          "  --name NAME  its name (step-N)\n"
-	          "  --keep N     an automatic snapshot: the newest N of the job are kept\n"
-	          "  --as OTHER   makes a new job OTHER of it and leaves JOB as it is\n"
+	          "  --name NAME  name of the snapshot (step-N)\n"
+	          "  --keep N     makes an automatic snapshot: only the newest N automatic ones\n"
+	          "               of the job stay\n"
+	          "  --as OTHER   a new job OTHER begins with the snapshot; JOB stays as it is\n"
 	          "  --json       the answer as JSON\n"
 	          "\n"
 	          "example: zctl snapshot gpt --name before-finetune\n" },
@@ -125,15 +127,16 @@ static const struct help helps[] = {
 	{ .name = "load",
 	  .usage = "usage: zctl load TARGET JOB[/NAME] [--snapshot NAME] [--like JOB[/NAME]]\n"
 	           "                 [--allow-missing]\n",
-	  .text = "Makes a snapshot of exported files. A job starts from it when its trainer asks\n"
-	          "for snapshot JOB/NAME (zinf_load(); NAME is step-N unless given).\n"
+	  .text = "Makes the snapshot JOB/NAME from exported files. A new job begins with it when\n"
+	          "its trainer asks for it: zinf_load(), or zinf-gpt --load JOB/NAME. NAME is\n"
+	          "step-N by default.\n"
 	          "\n"
 	          "  TARGET           a directory (everything) or safetensors file (parameters)\n"
 	          "                   that zctl export wrote, or the parent of all nodes' parts\n"
 	          "  --snapshot NAME  the snapshot's name\n"
-	          "  --like JOB       take the model of a job that is here, for parameters from\n"
-	          "                   elsewhere\n"
-	          "  --allow-missing  a part may be missing if others have all of its units\n"
+	          "  --like JOB       the file was written by another program: its tensors have\n"
+	          "                   the names and shapes of this job's model\n"
+	          "  --allow-missing  a part may be missing if other parts have all its units\n"
 	          "  --json           the answer as JSON\n"
 	          "\n"
 	          "example: zctl load gpt.safetensors gpt/imported\n" },
@@ -145,9 +148,9 @@ static const struct help helps[] = {
 	  .print = launch_options_help },
 	{ .name = "doctor",
 	  .usage = "usage: zctl doctor [DIRECTORY]\n",
-	  .text = "Checks what this machine offers zinf, and says what to do about the rest.\n"
-	          "DIRECTORY is where a store is planned (the current one). Ends with 1 if\n"
-	          "something is missing. It needs no daemon.\n"
+	  .text = "Checks what this machine offers zinf, and says how to get what is missing.\n"
+	          "DIRECTORY is where you plan a store (the current directory). The exit code is\n"
+	          "1 if something is missing. It needs no daemon.\n"
 	          "\n"
 	          "  --json  the same as JSON\n"
 	          "\n"

@@ -248,7 +248,7 @@ void jobs_print_detail(const struct zctl_context *context, const json_t *job)
 	       zi_format_bytes(get_count(job, "reserved_nvme_bytes")).chars,
 	       zi_format_bytes(get_count(job, "read_bytes")).chars,
 	       zi_format_bytes(get_count(job, "write_bytes")).chars);
-	printf("in all its life: read %s, written %s, today (UTC) %s%s\n",
+	printf("since the job was made: read %s, written %s, of that today (UTC) %s%s\n",
 	       zi_format_bytes(get_count(job, "total_read_bytes")).chars,
 	       zi_format_bytes(get_count(job, "total_write_bytes")).chars,
 	       zi_format_bytes(get_count(job, "today_write_bytes")).chars,

@@ -16,13 +16,13 @@ static_assert(ZI_WORLD_MAX <= 64, "ranks are bits of a uint64_t");
 
 static const uint8_t dtype_bytes[_ZI_DTYPE_COUNT] = {
 	[ZI_DTYPE_F32] = 4, [ZI_DTYPE_F16] = 2, [ZI_DTYPE_BF16] = 2, [ZI_DTYPE_I8] = 1,
-	[ZI_DTYPE_U8] = 1,  [ZI_DTYPE_I32] = 4, [ZI_DTYPE_I64] = 8,
+	[ZI_DTYPE_U8] = 1,  [ZI_DTYPE_I32] = 4, [ZI_DTYPE_I64] = 8,  [ZI_DTYPE_F64] = 8,
 };
 
 static const char *const dtype_names[_ZI_DTYPE_COUNT] = {
 	[ZI_DTYPE_F32] = "f32", [ZI_DTYPE_F16] = "f16", [ZI_DTYPE_BF16] = "bf16",
 	[ZI_DTYPE_I8] = "i8",   [ZI_DTYPE_U8] = "u8",   [ZI_DTYPE_I32] = "i32",
-	[ZI_DTYPE_I64] = "i64",
+	[ZI_DTYPE_I64] = "i64", [ZI_DTYPE_F64] = "f64",
 };
 
 static const char *const reduce_names[_ZI_REDUCE_COUNT] = {
@@ -81,7 +81,15 @@ bool zi_dtype_is_float(enum zi_dtype dtype)
 {
 	assert(dtype > 0);
 	assert(dtype < _ZI_DTYPE_COUNT);
-	return dtype < _ZI_DTYPE_FLOAT_COUNT;
+	return dtype < _ZI_DTYPE_FLOAT_COUNT || dtype == ZI_DTYPE_F64;
+}
+
+/* Return: see types.h. @dtype must be valid. */
+enum zi_dtype zi_dtype_joined(enum zi_dtype dtype)
+{
+	assert(dtype > 0);
+	assert(dtype < _ZI_DTYPE_COUNT);
+	return dtype < _ZI_DTYPE_FLOAT_COUNT ? ZI_DTYPE_F32 : dtype;
 }
 
 /* Return: the word for @op; "?" when it is none. */

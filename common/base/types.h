@@ -30,16 +30,17 @@
 #define ZI_PARAM_DIMS_MAX   8u
 #define ZI_WORLD_MAX        64u /* ranks of one job on this node; bitmaps of ranks are uint64_t */
 
-/* Parameters and gradients are floats; collectives carry integers too. */
+/* Parameters and gradients are the first three; collectives carry all of them. */
 enum zi_dtype {
 	ZI_DTYPE_F32 = 1,
 	ZI_DTYPE_F16 = 2,
 	ZI_DTYPE_BF16 = 3,
-	_ZI_DTYPE_FLOAT_COUNT,
+	_ZI_DTYPE_FLOAT_COUNT, /* of those that are trained */
 	ZI_DTYPE_I8 = 4,
 	ZI_DTYPE_U8 = 5,
 	ZI_DTYPE_I32 = 6,
 	ZI_DTYPE_I64 = 7,
+	ZI_DTYPE_F64 = 8,
 	_ZI_DTYPE_COUNT,
 };
 
@@ -105,6 +106,9 @@ struct zi_extent {
 uint32_t zi_dtype_bytes(enum zi_dtype dtype);
 const char *zi_dtype_name(enum zi_dtype dtype);
 bool zi_dtype_is_float(enum zi_dtype dtype);
+/* In which sums and other joins of @dtype are computed, and partial ones are kept: f32 for f32, f16
+ * and bf16, else @dtype. */
+enum zi_dtype zi_dtype_joined(enum zi_dtype dtype);
 /* Whether a job can be trained in these: floats, and gradients of the parameters' type or f32. */
 bool zi_dtype_is_trained(uint32_t param_dtype, uint32_t grad_dtype);
 const char *zi_reduce_op_name(enum zi_reduce_op op);

@@ -44,6 +44,9 @@ static const struct sqe_kind sqe_kinds[_ZI_OP_COUNT] = {
 	[ZI_OP_TENSOR_FREE] = { .arg_count = 1 },
 	[ZI_OP_CANCEL] = { .arg_count = 1 },
 	[ZI_OP_GRAD_UNUSED] = { .has_unit = true, .arg_count = 6 },
+	[ZI_OP_STEP_OPTIONS] = { 0 },
+	[ZI_OP_GRAD_NORM] = { 0 },
+	[ZI_OP_STEP_DISCARD] = { 0 },
 };
 
 static bool is_zero(const uint64_t *words, size_t words_count)
@@ -142,6 +145,20 @@ int zi_check_step_options(const struct zi_step_options *options, struct zi_text 
 		zi_text_set(text, "step options: divides_by_live is joined ranks' alone");
 		return err_origin(-EPROTO);
 	}
+	if ((options->flags & (ZI_STEP_JOINED | ZI_STEP_DEFERRED)) ==
+	            (ZI_STEP_JOINED | ZI_STEP_DEFERRED) ||
+	    ((options->flags & ZI_STEP_BETAS) && !options->group_count) ||
+	    ((options->flags & ZI_STEP_DEFERRED) && options->group_count)) {
+		zi_text_set(text, "step options: a joined rank defers none, betas need groups, and "
+		                  "a deferred step has its groups later");
+		return err_origin(-EPROTO);
+	}
+	if ((options->flags & ZI_STEP_DEFERRED) && (options->flags & ZI_STEP_UPDATE_EARLY)) {
+		zi_text_set(text, "is_deferred and update_early are set: an update that begins "
+		                  "during backward needs its hyperparameters in "
+		                  "zinf_step_begin()");
+		return err_origin(-EINVAL);
+	}
 	for (size_t i = 0; i < ZI_COUNT_OF(reals); i++) {
 		int r = check_real(reals[i].name, reals[i].value, reals[i].low, reals[i].high,
 		                   text);
@@ -184,6 +201,29 @@ int zi_check_step_groups(const struct zi_step_group *groups, uint32_t count, str
 		            "group %u of a step has lr %.17g and weight_decay %.17g: they must be "
 		            "finite in fp32 and at least 0",
 		            i, group->lr, group->weight_decay);
+		return err_origin(-EINVAL);
+	}
+	return 0;
+}
+
+/**
+ * zi_check_step_betas() - betas and eps of each group
+ * @betas: (@count,) a private copy
+ *
+ * Return: 0; -EINVAL which one.
+ */
+int zi_check_step_betas(const struct zi_step_betas *betas, uint32_t count, struct zi_text *text)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		const struct zi_step_betas *group = &betas[i];
+
+		if (group->beta1 >= 0 && group->beta1 < 1 && group->beta2 >= 0 &&
+		    group->beta2 < 1 && group->eps >= 0 && group->eps < (double)FLT_MAX)
+			continue;
+		zi_text_set(text,
+		            "group %u of a step has beta1 %.17g, beta2 %.17g and eps %.17g: betas "
+		            "must be at least 0 and below 1, eps finite in fp32 and at least 0",
+		            i, group->beta1, group->beta2, group->eps);
 		return err_origin(-EINVAL);
 	}
 	return 0;

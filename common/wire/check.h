@@ -14,6 +14,7 @@
 int zi_check_sqe(const struct zi_sqe *sqe, uint32_t unit_count, struct zi_text *text);
 int zi_check_step_options(const struct zi_step_options *options, struct zi_text *text);
 int zi_check_step_groups(const struct zi_step_group *groups, uint32_t count, struct zi_text *text);
+int zi_check_step_betas(const struct zi_step_betas *betas, uint32_t count, struct zi_text *text);
 /* What a good value may ask for and this daemon does not do: -EOPNOTSUPP, naming it. */
 int zi_check_job_config(const struct zi_job_config *config, struct zi_text *text);
 int zi_check_attach(const struct zi_attach *attach, struct zi_text *text);

@@ -17,7 +17,7 @@
  *   TENSOR_OPEN → TENSOR_OPENED  + descriptor: this rank's memory for tensors
  *   COLL_OPEN → COLL_OPENED  after ATTACHED, with or without a model; waits for all ranks
  *                          + descriptors: verdicts (O_RDONLY), arenas, board of all ranks
- *   COLL_GROUP → COLL_GROUPED  waits for all ranks  + descriptor, for members: the group's board
+ *   COLL_GROUP → COLL_GROUPED  waits for all ranks or members  + descriptor, for members: the board
  *   COLL_GROUP_FREE → DONE
  *   COLL_FAIL → ERROR      a call of a group failed: what its error is, and why
  *   COLL_ABORT → DONE      a member wants the group to end, and says why
@@ -64,7 +64,9 @@
 #define ZI_FEATURE_FROZEN       (1ull << 16) /* units that are frozen whole have no gradient */
 #define ZI_FEATURE_FORWARD      (1ull << 17) /* ZI_TRAINING_FORWARD_ONLY: MATERIALIZED without it */
 /* Bits 18 to 20 are reserved for precision, groups and inputs. */
-#define ZI_FEATURE_LOST (1ull << 21) /* lost_step of ATTACHED */
+#define ZI_FEATURE_LOST  (1ull << 21) /* lost_step of ATTACHED */
+#define ZI_FEATURE_STEPS (1ull << 22) /* opcodes from 18 on, ZI_STEP_DEFERRED, ZI_STEP_BETAS */
+#define ZI_FEATURE_STATE (1ull << 23) /* STATE_*, ZI_PARAM_WRITE_KEEP */
 
 /*
  * Of what libzinf, zinfd and zinf-net share for collectives: COLL_* messages, verdicts, boards,
@@ -109,6 +111,11 @@ enum zi_message_type {
 	ZI_MESSAGE_COLL_GROUP_FREE = 28,
 	ZI_MESSAGE_COLL_FAIL = 29,
 	ZI_MESSAGE_COLL_ABORT = 30,
+	ZI_MESSAGE_STATE_OPEN = 31,
+	ZI_MESSAGE_STATE_OPENED = 32,
+	ZI_MESSAGE_STATE_READ = 33,
+	ZI_MESSAGE_STATE_WRITE = 34,
+	ZI_MESSAGE_STATE_COUNT = 35,
 	_ZI_MESSAGE_COUNT,
 };
 
@@ -372,15 +379,17 @@ static_assert(sizeof(struct zi_coll_opened) == 152, "collectives opened");
 #define ZI_GROUP_MASK_WORDS 4u
 #define ZI_GROUP_MASK_RANKS (64u * ZI_GROUP_MASK_WORDS)
 
+#define ZI_GROUP_NAME_BYTES 32u
 /* COLL_GROUP: every rank names the same members; they are numbered in the order of their ranks.
- * With an error it only says that this rank makes none, as COLL_OPEN does. */
+ * With an error it only says that this rank makes none, as COLL_OPEN does. With a name only the
+ * members send it. */
 struct zi_coll_group {
 	struct zi_message_header header;
 	uint64_t members[ZI_GROUP_MASK_WORDS]; /* bit r % 64 of word r / 64: rank r */
 	uint32_t timeout_ms;                   /* of its calls, for people; 0: the world's */
 	int32_t error;                         /* 0; -errno: see above, and `reason` */
 	char reason[ZI_REASON_BYTES];          /* of the error, for people */
-	uint64_t reserved[4];
+	char name[ZI_GROUP_NAME_BYTES];        /* "": all ranks of the job send it */
 };
 static_assert(sizeof(struct zi_coll_group) == 248, "collective group");
 

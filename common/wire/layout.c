@@ -62,6 +62,9 @@ static const char *const opcode_names[_ZI_OP_COUNT] = {
 	[ZI_OP_TENSOR_FREE] = "tensor_free",
 	[ZI_OP_GRAD_UNUSED] = "grad_unused",
 	[ZI_OP_CANCEL] = "cancel",
+	[ZI_OP_STEP_OPTIONS] = "step_with",
+	[ZI_OP_GRAD_NORM] = "grad_norm",
+	[ZI_OP_STEP_DISCARD] = "step_discard",
 };
 
 static void assert_entries(uint32_t entries)
@@ -72,13 +75,13 @@ static void assert_entries(uint32_t entries)
 	(void)entries; /* Only asserted. */
 }
 
-/* Return: bytes of the uplink of a ring with @entries slots: header, SQ, resume blob, groups; whole
- * pages. */
+/* Return: bytes of the uplink of a ring with @entries slots: header, SQ, resume blob, groups, their
+ * betas; whole pages. */
 uint64_t zi_uplink_bytes(uint32_t entries)
 {
 	assert_entries(entries);
-	return zi_align_up(zi_uplink_groups_offset(entries) +
-	                           ZI_PARAM_GROUPS_MAX * sizeof(struct zi_step_group),
+	return zi_align_up(zi_uplink_betas_offset(entries) +
+	                           ZI_PARAM_GROUPS_MAX * sizeof(struct zi_step_betas),
 	                   LAYOUT_PAGE_BYTES);
 }
 

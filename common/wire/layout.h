@@ -4,7 +4,8 @@
  *
  * Two sealed memfds, both made by the daemon:
  *   uplink    written by the client (mapped read-write there, read-only in the daemon):
- *             header with step options, SQ slots, resume blob, a step's groups of parameters
+ *             header with step options, SQ slots, resume blob, a step's groups of parameters,
+ *             their betas
  *   downlink  written by the daemon (the client gets a descriptor reopened O_RDONLY):
  *             header, CQ slots, error texts
  * So each shared word has one writer, by construction and not by discipline. The geometry is fixed
@@ -56,6 +57,10 @@ enum zi_opcode {
 	/* With ZI_TRAINING_FIND_UNUSED, before a REDUCE of the unit. args[0]: a parameter of it, a
 	 * multiple of 64; args[1] to [5]: bits of the 320 from it on: they got no gradient. */
 	ZI_OP_GRAD_UNUSED = 17,
+	/* With ZI_FEATURE_STEPS. */
+	ZI_OP_STEP_OPTIONS = 18, /* options in the uplink: of a step with ZI_STEP_DEFERRED */
+	ZI_OP_GRAD_NORM = 19,
+	ZI_OP_STEP_DISCARD = 20,
 	_ZI_OP_COUNT,
 };
 
@@ -76,8 +81,8 @@ struct zi_cqe {
 	uint32_t text_index; /* 1 + slot of the error text in the downlink; 0: none */
 	/* ZI_OP_STEP and ZI_OP_COMMIT: [0] committed step. The statistics lie in the downlink
 	 * header as of this completion. ZI_OP_STEP: [1] 1 + the unit of the first gradient that
-	 * was not finite; 0: none; [2] parameters that got no gradient on any rank. Others: zero.
-	 */
+	 * was not finite; 0: none; [2] parameters that got no gradient on any rank.
+	 * ZI_OP_GRAD_NORM: [0] the bits of the norm, a double. Others: zero. */
 	uint64_t values[6];
 };
 static_assert(sizeof(struct zi_cqe) == ZI_SLOT_BYTES, "a slot is one cache line");
@@ -100,8 +105,8 @@ static inline void zi_line_store(struct zi_line *line, uint32_t value)
 	__atomic_store_n(&line->value, value, __ATOMIC_RELEASE);
 }
 
-/* Step options as they travel: the client writes them before it submits STEP_BEGIN; the daemon
- * copies them out once, checks the copy, and uses only the copy. */
+/* Step options as they travel: the client writes them before it submits STEP_BEGIN, or
+ * STEP_OPTIONS; the daemon copies them out once, checks the copy, and uses only the copy. */
 struct zi_step_options {
 	double lr, beta1, beta2, eps, weight_decay, max_norm, unscale;
 	uint32_t micro_batches;
@@ -122,7 +127,10 @@ static_assert(sizeof(struct zi_step_options) == 128, "options are two lines");
 #define ZI_STEP_NO_BIAS_CORRECTION (1u << 5)
 #define ZI_STEP_JOINED             (1u << 6) /* this rank has no data left */
 #define ZI_STEP_DIVIDES_BY_LIVE    (1u << 7) /* joined: the average is over the others */
-#define ZI_STEP_FLAGS_ALL          0xffu
+/* Under ZI_FEATURE_STEPS. */
+#define ZI_STEP_DEFERRED  (1u << 8) /* STEP_BEGIN: STEP_OPTIONS brings the hyperparameters */
+#define ZI_STEP_BETAS     (1u << 9) /* structs zi_step_betas lie behind the groups */
+#define ZI_STEP_FLAGS_ALL 0x3ffu
 
 /* What a group of parameters has of its own in a step; written and read as the options are. */
 struct zi_step_group {
@@ -131,6 +139,12 @@ struct zi_step_group {
 };
 static_assert(sizeof(struct zi_step_group) == 32, "a step's group");
 #define ZI_PARAM_GROUPS_MAX 64u
+
+/* What a group has as well, with ZI_STEP_BETAS: as many as there are groups. */
+struct zi_step_betas {
+	double beta1, beta2, eps;
+};
+static_assert(sizeof(struct zi_step_betas) == 24, "rings of 64 slots or more do not grow");
 
 struct zi_step_stats {
 	uint64_t step;
@@ -186,6 +200,11 @@ static inline uint64_t zi_uplink_blob_offset(uint32_t entries)
 static inline uint64_t zi_uplink_groups_offset(uint32_t entries)
 {
 	return zi_uplink_blob_offset(entries) + ZI_BLOB_BYTES;
+}
+static inline uint64_t zi_uplink_betas_offset(uint32_t entries)
+{
+	return zi_uplink_groups_offset(entries) +
+	       ZI_PARAM_GROUPS_MAX * sizeof(struct zi_step_group);
 }
 static inline uint64_t zi_downlink_text_offset(uint32_t entries)
 {

@@ -142,6 +142,11 @@ static bool has_any_come(const struct zi_meet_wants *wants)
 	return false;
 }
 
+static bool is_stopped(const struct zi_meet_wants *wants)
+{
+	return wants->stop && zi_meet_load(wants->stop);
+}
+
 static bool is_any_broken(const struct zi_meet_wants *wants)
 {
 	for (uint32_t i = 0; i < wants->count; i++)
@@ -175,7 +180,7 @@ static bool spin_on(const struct zi_meet_wants *wants)
 				return true;
 			relax();
 		}
-		if (is_any_broken(wants))
+		if (is_any_broken(wants) || is_stopped(wants))
 			return true;
 		if (!end_ns)
 			end_ns = zi_clock_deadline_ns(spin_us * ZI_NS_PER_US);
@@ -187,7 +192,7 @@ static bool spin_on(const struct zi_meet_wants *wants)
 			return true;
 		(void)sched_yield();
 	}
-	return is_any_broken(wants);
+	return is_any_broken(wants) || is_stopped(wants);
 }
 
 static void raise_sleeping(const struct zi_meet_wants *wants, struct zi_line *sleeping,
@@ -227,6 +232,12 @@ static void sleep_on(const struct zi_meet_wants *wants, struct zi_line *sleeping
 				.uaddr = (uintptr_t)&want->meet->verdict->value,
 				.flags = FUTEX_32
 			};
+	}
+	if (wants->stop) {
+		assert(count < MEET_SLEEP_WORDS);
+		waits[count++] = (struct futex_waitv){ .val = 0,
+			                               .uaddr = (uintptr_t)wants->stop,
+			                               .flags = FUTEX_32 };
 	}
 	raise_sleeping(wants, sleeping, 1);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with the one in wake() */

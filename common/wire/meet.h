@@ -13,6 +13,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/text.h"
@@ -90,6 +91,9 @@ struct zi_meet_wants {
 	 * whether anybody sleeps (zi_meet_glance()). */
 	struct zi_meet_want glances[ZI_MEET_WANTS_MAX];
 	uint32_t glance_count;
+	/* A word of this process's own; waiting ends when it is not 0. NULL: nothing stops it. Only
+	 * with wants of one group. */
+	const uint32_t *stop;
 	bool is_cut;    /* there were more: waiting ends soon, so that they are looked at */
 	bool is_beside; /* who waits does so beside a thread that computes: zi_meet.beside_us */
 };
@@ -98,6 +102,7 @@ struct zi_meet_wants {
 static inline void zi_meet_wants_clear(struct zi_meet_wants *wants)
 {
 	wants->count = wants->glance_count = 0;
+	wants->stop = NULL;
 	wants->is_cut = wants->is_beside = false;
 }
 /* Adds one, or says that there were more. */
@@ -108,8 +113,9 @@ void zi_meet_want(struct zi_meet_wants *wants, struct zi_meet *meet, const uint3
 void zi_meet_glance(struct zi_meet_wants *wants, const uint32_t *word, uint32_t value);
 
 /*
- * Until one of @wants, of which there is at least one, has come or one of their groups is broken;
- * may also return for nothing. @sleeping: raised as well while this thread sleeps; or NULL.
+ * Until one of @wants, of which there is at least one, has come, one of their groups is broken, or
+ * the wants' `stop` is set; may also return for nothing. @sleeping: raised as well while this
+ * thread sleeps; or NULL.
  * Return: 0, -ETIMEDOUT, what `look` says.
  */
 int zi_meet_wait(const struct zi_meet_wants *wants, struct zi_line *sleeping, uint64_t deadline_ns);

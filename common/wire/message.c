@@ -13,6 +13,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "common/wire/state.h"
 #include "common/wire/training.h"
 
 /* A part of a message, as offset and bytes; none when bytes is 0. */
@@ -93,6 +94,7 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 	[ZI_MESSAGE_PARAM_WRITE_END] = {
 		.name = "PARAM_WRITE_END",
 		.bytes = sizeof(struct zi_param_write_end),
+		.flags = ZI_PARAM_WRITE_KEEP,
 	},
 	[ZI_MESSAGE_BLOB_GET] = {
 		.name = "BLOB_GET",
@@ -172,8 +174,7 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 	[ZI_MESSAGE_COLL_GROUP] = {
 		.name = "COLL_GROUP",
 		.bytes = sizeof(struct zi_coll_group),
-		.strings = { PART(struct zi_coll_group, reason) },
-		.reserved = { PART(struct zi_coll_group, reserved) },
+		.strings = { PART(struct zi_coll_group, reason), PART(struct zi_coll_group, name) },
 	},
 	[ZI_MESSAGE_COLL_GROUPED] = {
 		.name = "COLL_GROUPED",
@@ -199,6 +200,33 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 		.strings = { PART(struct zi_coll_abort, reason) },
 		.reserved = { PART(struct zi_coll_abort, reserved0),
 			      PART(struct zi_coll_abort, reserved) },
+	},
+	[ZI_MESSAGE_STATE_OPEN] = {
+		.name = "STATE_OPEN",
+		.bytes = sizeof(struct zi_message_header),
+	},
+	[ZI_MESSAGE_STATE_OPENED] = {
+		.name = "STATE_OPENED",
+		.bytes = sizeof(struct zi_state_opened),
+		.reserved = { PART(struct zi_state_opened, reserved) },
+	},
+	[ZI_MESSAGE_STATE_READ] = {
+		.name = "STATE_READ",
+		.bytes = sizeof(struct zi_state_range),
+		.reserved = { PART(struct zi_state_range, root),
+			      PART(struct zi_state_range, reserved0),
+			      PART(struct zi_state_range, reserved) },
+	},
+	[ZI_MESSAGE_STATE_WRITE] = {
+		.name = "STATE_WRITE",
+		.bytes = sizeof(struct zi_state_range),
+		.reserved = { PART(struct zi_state_range, reserved0),
+			      PART(struct zi_state_range, reserved) },
+	},
+	[ZI_MESSAGE_STATE_COUNT] = {
+		.name = "STATE_COUNT",
+		.bytes = sizeof(struct zi_state_count),
+		.reserved = { PART(struct zi_state_count, reserved) },
 	},
 	[ZI_MESSAGE_SNAPSHOTTED] = {
 		.name = "SNAPSHOTTED",

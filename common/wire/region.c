@@ -67,13 +67,41 @@ static int memfd_fill(int fd, uint64_t bytes)
 	return 0;
 }
 
+/* A child must not keep a job's memory charged, nor write into it. */
+static int keep_from_children(void *base, uint64_t bytes)
+{
+	if (madvise(base, bytes, MADV_DONTFORK) < 0)
+		return err_origin(-errno);
+	return 0;
+}
+
+/* A mapping at any address, for rings and other small regions: two system calls instead of five. */
+static int map_small(int fd, uint64_t bytes, int protection, void **ret_base)
+{
+	void *base = mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+	int r;
+
+	if (base == MAP_FAILED)
+		return err_origin(-errno);
+	r = keep_from_children(base, bytes);
+	if (r) {
+		(void)zi_region_unmap(base, bytes); /* The first error is the one to tell. */
+		return err_trace(r);
+	}
+	*ret_base = base;
+	return 0;
+}
+
 /* A new shared mapping of the file's first @bytes, 2 MiB-aligned when it is that large: only such
  * a mapping can be backed by transparent huge pages. Not inherited by children. */
 static int map_shared(int fd, uint64_t bytes, int protection, void **ret_base)
 {
 	void *base = NULL;
-	int r = zi_region_reserve(bytes, &base);
+	int r;
 
+	if (bytes < ZI_HUGE_PAGE_BYTES)
+		return err_trace(map_small(fd, bytes, protection, ret_base));
+	r = zi_region_reserve(bytes, &base);
 	if (r)
 		return err_trace(r);
 	r = zi_region_map_at(base, bytes, fd, 0, protection & PROT_WRITE);
@@ -220,9 +248,8 @@ int zi_region_check(int fd, uint64_t bytes)
 
 	if (seals < 0 || (seals & REGION_SEALS) != REGION_SEALS)
 		return err_origin(-EPROTO);
-	if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode))
-		return err_origin(-EPROTO);
-	if (!bytes || (uint64_t)status.st_size < bytes)
+	if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode) || !bytes ||
+	    (uint64_t)status.st_size < bytes)
 		return err_origin(-EPROTO);
 	if (bytes % (uint64_t)status.st_blksize) /* a memfd's block is its page */
 		return err_origin(-EPROTO);
@@ -303,10 +330,7 @@ int zi_region_map_at(void *address, uint64_t bytes, int fd, uint64_t offset_byte
 	if (base == MAP_FAILED)
 		return err_origin(-errno);
 	assert(base == address);
-	/* A child must not keep a job's memory charged, nor write into it. */
-	if (madvise(base, bytes, MADV_DONTFORK) < 0)
-		return err_origin(-errno);
-	return 0;
+	return err_trace(keep_from_children(base, bytes));
 }
 
 /* Unmaps a mapping or reservation made here; NULL is fine. Return: 0. */

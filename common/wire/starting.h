@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A daemon that is starting recovers its stores before it listens, and clients are told so. A file
- * beside the socket (SOCKET.starting) has its pid, and is locked until the daemon listens or ends.
- * A file without a lock was left by a daemon that was killed: it says nothing. Floor 1, any
- * thread.
+ * beside the socket (SOCKET.starting) has its pid, and is locked for writing (fcntl, of the open
+ * file) until the daemon listens or ends. Only a process that may write to the file can lock it so.
+ * A file without that lock was left by a daemon that was killed: it says nothing, like a file whose
+ * owner is neither root nor the owner of the socket's folder. Floor 1, any thread.
  */
 #pragma once
 

@@ -61,20 +61,15 @@ static int check_directory(const char *directory, struct zi_text *text)
 
 /* Makes an empty file that only its owner may read, unless there is one: SQLite's log gets the same
  * mode. An existing one is not opened here (the lock, see above). */
-static int create_file(struct catalog *catalog, struct zi_text *text)
+static int create_file(struct catalog *catalog, struct zi_text *text, bool *ret_is_new)
 {
-	_cleanup_(zi_closep) int fd = -1;
+	_cleanup_(zi_closep) int fd =
+		open(catalog->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 
-	if (access(catalog->path, F_OK) && errno == ENOENT) {
-		int r = catalog_mark_remove(catalog, text);
-
-		if (r)
-			return err_trace(r);
-	}
-	fd = open(catalog->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0 && errno != EEXIST)
 		return err_origin(zi_text_error(text, -errno, "%s cannot be made: %s",
 		                                catalog->path, strerror(errno)));
+	*ret_is_new = fd >= 0;
 	return 0;
 }
 
@@ -264,6 +259,7 @@ int catalog_open(const char *directory, struct zi_text *text, struct catalog **r
 	_cleanup_(catalog_closep) struct catalog *catalog = NULL;
 	size_t path_bytes = strlen(directory) + sizeof("/" CATALOG_FILE);
 	int64_t table_count = 0;
+	bool is_new = false;
 	int code;
 	int r;
 
@@ -279,10 +275,13 @@ int catalog_open(const char *directory, struct zi_text *text, struct catalog **r
 	(void)pthread_mutex_init(&catalog->lock, NULL); /* glibc's never fail like this. */
 	(void)pthread_cond_init(&catalog->wake, NULL);
 
-	r = create_file(catalog, text);
+	r = create_file(catalog, text, &is_new);
 	if (!r)
 		r = connect_file(catalog, text);
-	if (!r) /* Under the lock: another daemon may be writing it. */
+	/* Under the lock: until then the mark may be another daemon's. */
+	if (!r && is_new)
+		r = catalog_mark_remove(catalog, text);
+	if (!r)
 		r = catalog_mark_open(catalog, text);
 	if (r)
 		return err_trace(r);

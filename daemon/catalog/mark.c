@@ -16,7 +16,7 @@
 #include "daemon/catalog/catalog_private.h"
 #include "kernels/hash.h"
 
-static_assert(offsetof(struct catalog_mark, checksum) == 208, "layout on disk");
+static_assert(offsetof(struct catalog_mark, checksum) == 344, "layout on disk");
 static_assert(sizeof(struct catalog_mark) <= 512, "a sector");
 
 static uint64_t checksum_of(const struct catalog_mark *mark)
@@ -50,7 +50,9 @@ static void read_mark(struct catalog *catalog)
 		bytes = pread(catalog->mark_fd, mark, sizeof(*mark), 0);
 	if (bytes == (ssize_t)sizeof(*mark) && mark->version == CATALOG_MARK_VERSION &&
 	    !memcmp(mark->magic, CATALOG_MARK_MAGIC, sizeof(mark->magic)) &&
-	    mark->checksum == checksum_of(mark) && memchr(mark->job, '\0', sizeof(mark->job)) &&
+	    mark->checksum == checksum_of(mark) &&
+	    memchr(mark->newest.job, '\0', sizeof(mark->newest.job)) &&
+	    memchr(mark->synced.job, '\0', sizeof(mark->synced.job)) &&
 	    memchr(mark->boot, '\0', sizeof(mark->boot)))
 		return;
 	*mark = (struct catalog_mark){ .version = CATALOG_MARK_VERSION };
@@ -71,7 +73,7 @@ static int void_mark(struct catalog *catalog, struct zi_text *text)
 {
 	if (ftruncate(catalog->mark_fd, 0) || fdatasync(catalog->mark_fd))
 		return failed(catalog, -errno, "Writing", text);
-	catalog->mark.stamp = catalog->mark.synced_stamp = 0;
+	catalog->mark.newest.stamp = catalog->mark.synced.stamp = 0;
 	return 0;
 }
 
@@ -116,12 +118,30 @@ int catalog_mark_open(struct catalog *catalog, struct zi_text *text)
 	return 0;
 }
 
+/* The mark is of the catalog's owner: a zinfd that root started on another user's directory, or an
+ * earlier one, leaves it to that user. SQLite does the same with the log. Best effort: without the
+ * right to give files away the mark stays its maker's. */
+static void give_to_owner(const struct catalog *catalog)
+{
+	struct stat wanted, present;
+
+	if (stat(catalog->path, &wanted) || fstat(catalog->mark_fd, &present))
+		return;
+	if (present.st_uid == wanted.st_uid && present.st_gid == wanted.st_gid)
+		return;
+	if (fchown(catalog->mark_fd, wanted.st_uid, wanted.st_gid))
+		return; /* See above. */
+}
+
 /* See mark.h. */
 int catalog_mark_accept(struct catalog *catalog, struct zi_text *text)
 {
 	if (catalog->mark_fd < 0)
 		catalog->mark_fd = open_file(catalog, O_CREAT);
-	return catalog->mark_fd < 0 ? failed(catalog, -errno, "Making", text) : 0;
+	if (catalog->mark_fd < 0)
+		return failed(catalog, -errno, "Making", text);
+	give_to_owner(catalog);
+	return 0;
 }
 
 /* See mark.h. */
@@ -129,21 +149,23 @@ int catalog_mark_check(struct catalog *catalog, uint64_t newest, struct zi_text 
 {
 	const struct catalog_mark *mark = &catalog->mark;
 	bool is_same_boot = mark->boot[0] && !strcmp(mark->boot, catalog->boot);
+	/* A newer one that was not synced may be lost with the power. */
+	const struct catalog_mark_commit *sure = is_same_boot ? &mark->newest : &mark->synced;
 
-	if (newest >= (is_same_boot ? mark->stamp : mark->synced_stamp))
+	if (newest >= sure->stamp)
 		return 0;
 	return err_origin(zi_text_error(
 		text, -EUCLEAN,
-		"%.60s: its newest commit (step %lld of job '%.40s') is missing: " CATALOG_FILE
+		"%.60s: its newest%s commit (step %lld of job '%.40s') is missing: " CATALOG_FILE
 		"-wal may have been damaged, cut or removed. Restore it, or remove " CATALOG_FILE
 		"-mark to go on with older commits",
-		catalog->path, (long long)mark->step, mark->job));
+		catalog->path, is_same_boot ? "" : " synced", (long long)sure->step, sure->job));
 }
 
 /* See mark.h. */
 int catalog_mark_prepare(struct catalog *catalog, uint64_t newest, struct zi_text *text)
 {
-	return newest >= catalog->mark.stamp ? 0 : err_trace(void_mark(catalog, text));
+	return newest >= catalog->mark.newest.stamp ? 0 : err_trace(void_mark(catalog, text));
 }
 
 /* See mark.h. */
@@ -166,13 +188,11 @@ void catalog_mark_note(struct catalog *catalog, const struct catalog_request *re
 	struct catalog_mark mark = catalog->mark;
 	const struct catalog_job *job = request->job;
 
-	mark.stamp = stamp;
+	mark.newest = (struct catalog_mark_commit){ .stamp = stamp, .step = job->step };
+	(void)snprintf(mark.newest.job, sizeof(mark.newest.job), "%s%s%s", job->name,
+	               job->snapshot[0] ? "/" : "", job->snapshot); /* Fits. */
 	if (catalog->is_synced)
-		mark.synced_stamp = stamp;
-	mark.step = job->step;
-	memset(mark.job, 0, sizeof(mark.job));
-	(void)snprintf(mark.job, sizeof(mark.job), "%s%s%s", job->name, job->snapshot[0] ? "/" : "",
-	               job->snapshot); /* Fits. */
+		mark.synced = mark.newest;
 	memcpy(mark.boot, catalog->boot, sizeof(mark.boot));
 	write_mark(catalog, &mark);
 }

@@ -27,31 +27,37 @@ struct catalog;
 struct catalog_request;
 
 #define CATALOG_MARK_MAGIC   "ZINFMARK"
-#define CATALOG_MARK_VERSION 1u
+#define CATALOG_MARK_VERSION 2u
 #define CATALOG_BOOT_BYTES   40u
 
-/* As it lies in the file, within one sector of a disk; little endian. A file of zeros, or one that
- * does not check, claims nothing. */
+struct catalog_mark_commit {
+	uint64_t stamp; /* of the stand; 0: nothing is claimed */
+	int64_t step;   /* the same commit's, and whose it is: for people */
+	char job[2 * ZI_NAME_BYTES];
+};
+
+/* As it lies in the file, within one sector of a disk; little endian. A file of zeros, of another
+ * version, or one that does not check, claims nothing. */
 struct catalog_mark {
 	uint8_t magic[8];
 	uint32_t version;
 	uint32_t reserved;
-	uint64_t stamp;        /* of the newest stand; 0: nothing is claimed */
-	uint64_t synced_stamp; /* of the newest one that was synced; 0: none */
-	int64_t step;          /* of the newest commit, and whose: for people */
-	char job[2 * ZI_NAME_BYTES];
-	char boot[CATALOG_BOOT_BYTES]; /* the kernel's boot that wrote it; "": not known */
-	uint64_t checksum;             /* XXH3 of all bytes before it */
+	struct catalog_mark_commit newest;
+	struct catalog_mark_commit synced; /* the newest one that was synced */
+	char boot[CATALOG_BOOT_BYTES];     /* the kernel's boot that wrote it; "": not known */
+	uint64_t checksum;                 /* XXH3 of all bytes before it */
 };
 
-/* Before a catalog is begun anew: nothing of a former one is claimed. 0; -errno in words. */
+/* Under the lock of a catalog that is begun anew: nothing of a former one is claimed. 0; -errno in
+ * words. */
 int catalog_mark_remove(const struct catalog *catalog, struct zi_text *text);
 /* Reads the file, if there is one. Return: 0; the errno of a file that cannot be used, in words. */
 int catalog_mark_open(struct catalog *catalog, struct zi_text *text);
 /* Whether all commits are there that the mark names. @newest: the largest stamp of a stand.
  * -EUCLEAN, in words, with nothing changed. */
 int catalog_mark_check(struct catalog *catalog, uint64_t newest, struct zi_text *text);
-/* The catalog is accepted: makes the file unless it is there. 0; -errno in words. */
+/* The catalog is accepted: makes the file unless it is there, and gives it the catalog's owner. 0;
+ * -errno in words. */
 int catalog_mark_accept(struct catalog *catalog, struct zi_text *text);
 /* Before a transaction of @request ends, after which @newest is the largest stamp. 0; -errno in its
  * words: the transaction must not be made. */

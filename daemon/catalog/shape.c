@@ -41,6 +41,11 @@ static void walk_next(struct walk *walk)
 		walk->code = SQLITE_NOMEM;
 }
 
+static bool has_failed(const struct walk *walk)
+{
+	return walk->code != SQLITE_ROW && walk->code != SQLITE_DONE;
+}
+
 static int walk_begin(struct walk *walk, sqlite3 *db)
 {
 	int code = sqlite3_prepare_v2(db, objects_sql, -1, &walk->rows, NULL);
@@ -83,10 +88,9 @@ static int compare(struct catalog *catalog, struct walk *ours, struct walk *thei
 		walk_next(ours);
 		walk_next(theirs);
 	}
-	if (ours->code == SQLITE_DONE && theirs->code == SQLITE_DONE)
-		return 0;
-	return err_trace(catalog_sql_error(catalog,
-	                                   theirs->code == SQLITE_DONE ? ours->code : theirs->code,
+	if (!has_failed(ours) && !has_failed(theirs))
+		return 0; /* Both are at their end. */
+	return err_trace(catalog_sql_error(catalog, has_failed(ours) ? ours->code : theirs->code,
 	                                   "comparing its tables", text));
 }
 

@@ -131,7 +131,8 @@ void sess_control_stop(struct sess_control *control, void (*done)(void *arg), vo
 
 		/* Attached ones end in the shard, questions that are out come back by themselves.
 		 * */
-		if (session->is_used && !session->is_counted && !session->is_asked)
+		if (session->is_used && !session->is_counted && !session->is_asked &&
+		    !session->is_withdrawing)
 			sess_drop(session);
 	}
 	sess_check_stopped(control);
@@ -152,6 +153,7 @@ void sess_drop(struct sess *session)
 	struct sess_control *control = session->control;
 
 	assert(!session->is_asked);
+	assert(!session->is_withdrawing);
 	zi_loop_disarm(&session->timer);
 	zi_list_remove(&session->waiting_link);
 	zi_loop_remove(&session->socket_source);

@@ -51,6 +51,9 @@ static const struct sess_verb verbs[_ZI_OP_COUNT] = {
 	[ZI_OP_TENSOR_FREE] = { .handle = zero_tensor_free },
 	[ZI_OP_CANCEL] = { .handle = zero_cancel },
 	[ZI_OP_GRAD_UNUSED] = { .handle = zero_grad_unused },
+	[ZI_OP_STEP_OPTIONS] = { .handle = zero_step_options, .has_options = true },
+	[ZI_OP_GRAD_NORM] = { .handle = zero_grad_norm, .is_computing = true },
+	[ZI_OP_STEP_DISCARD] = { .handle = zero_step_discard },
 };
 
 /* Of a step, as the options are: a private copy is checked and used. */
@@ -70,6 +73,29 @@ static int sess_take_groups(struct sess *session, struct zero_op *op)
 	return err_trace(zi_check_step_groups(groups, count, &session->shard->text));
 }
 
+/* The same of their betas. */
+static int sess_take_betas(struct sess *session, struct zero_op *op)
+{
+	const char *uplink = session->uplink->region.base;
+	struct zi_step_betas *betas = session->shard->step_betas;
+	uint32_t count = op->options.group_count;
+
+	memcpy(betas, uplink + zi_uplink_betas_offset(session->sq.entries), count * sizeof(*betas));
+	__asm__ volatile("" ::: "memory"); /* As below. */
+	op->betas = betas;
+	return err_trace(zi_check_step_betas(betas, count, &session->shard->text));
+}
+
+/* What this session's libzinf cannot know. */
+static int sess_check_flags(struct sess *session, const struct zero_op *op)
+{
+	if (!(op->options.flags & (ZI_STEP_DEFERRED | ZI_STEP_BETAS)) ||
+	    session->features & ZI_FEATURE_STEPS)
+		return 0;
+	return zi_text_error(&session->shard->text, err_origin(-EPROTO),
+	                     "deferred step options, or betas of groups, without feature bit 22");
+}
+
 /* Fills what the verb takes from the uplink. 0; -EINVAL; -EPROTO. */
 static int sess_prepare(struct sess *session, const struct zi_sqe *sqe,
                         const struct sess_verb *verb, struct zero_op *op)
@@ -84,9 +110,13 @@ static int sess_prepare(struct sess *session, const struct zi_sqe *sqe,
 		/* The compiler must not read the shared bytes again instead of the copy. */
 		__asm__ volatile("" ::: "memory");
 		r = zi_check_step_options(&op->options, &session->shard->text);
-		if (r || !op->options.group_count)
-			return err_trace(r);
-		return err_trace(sess_take_groups(session, op));
+		if (!r)
+			r = sess_check_flags(session, op);
+		if (!r && op->options.group_count)
+			r = sess_take_groups(session, op);
+		if (!r && op->options.flags & ZI_STEP_BETAS)
+			r = sess_take_betas(session, op);
+		return err_trace(r);
 	}
 	if (verb->has_blob && sqe->args[0]) {
 		/* Opaque bytes: whatever they are when zero copies them is the blob. */
@@ -134,6 +164,8 @@ static void sess_op_done(struct zero_op *zero_op)
 			sqe.args[0] = op->op.offset_bytes;
 		} else if (op->opcode == ZI_OP_STEP_BEGIN) {
 			sqe.args[0] = op->op.micro_batches;
+		} else if (op->opcode == ZI_OP_GRAD_NORM && !op->op.result) {
+			memcpy(&sqe.args[0], &op->op.norm, sizeof(op->op.norm));
 		}
 		if (op->opcode == ZI_OP_TENSOR_GET)
 			sqe.args[1] = op->op.bytes;

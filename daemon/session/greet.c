@@ -26,6 +26,7 @@ static uint64_t sess_features(const struct sess_control *control)
 	       ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT |
 	       ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING | ZI_FEATURE_SETS |
 	       ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN | ZI_FEATURE_FORWARD | ZI_FEATURE_LOST |
+	       ZI_FEATURE_STEPS | ZI_FEATURE_STATE |
 	       (control->facts->nvme_tier_count ? of_nvme : 0);
 }
 
@@ -151,6 +152,7 @@ void sess_greet_ready(struct zi_source *source, uint32_t epoll_events)
 			/* The answer will find nobody. */
 			zi_loop_remove(&session->socket_source);
 			session->is_socket_gone = true;
+			sess_ask_withdraw(session);
 		} else if (epoll_events & (EPOLLHUP | EPOLLERR)) {
 			sess_drop(session);
 		} else if (epoll_events & EPOLLOUT) {

@@ -15,6 +15,7 @@
 #include "daemon/session/request_coll.h"
 #include "daemon/session/request_kept.h"
 #include "daemon/session/request_model.h"
+#include "daemon/session/request_state.h"
 #include "daemon/session/sess.h"
 
 static int sess_reply_tensors(struct sess *session)
@@ -81,6 +82,12 @@ static int sess_request(struct sess *session, const struct zi_message_header *he
 	case ZI_MESSAGE_PARAM_WRITE_BEGIN:
 	case ZI_MESSAGE_PARAM_WRITE_END:
 		sess_param_write(session, header);
+		return 0;
+	case ZI_MESSAGE_STATE_OPEN:
+	case ZI_MESSAGE_STATE_READ:
+	case ZI_MESSAGE_STATE_WRITE:
+	case ZI_MESSAGE_STATE_COUNT:
+		sess_request_state(session, header);
 		return 0;
 	case ZI_MESSAGE_BLOB_GET:
 		sess_blob_get(session, header->sequence);

@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "common/base/utf8.h"
 #include "daemon/session/request_answer.h"
 #include "daemon/session/rings.h"
 #include "daemon/session/sess.h"
@@ -152,6 +153,11 @@ static void sess_coll_group(struct sess *session, const struct zi_coll_group *me
 		                             .refusal = message->error,
 		                             .reason = message->reason };
 	memcpy(session->request.members, message->members, sizeof(message->members));
+	if (message->name[0]) {
+		memcpy(session->group_name, message->name, sizeof(message->name));
+		zi_utf8_clean(session->group_name); /* It goes to logs and terminals. */
+		session->request.name = session->group_name;
+	}
 	sess_submit_request(session, &message->header, zero_coll_group, sess_reply_coll_grouped);
 }
 

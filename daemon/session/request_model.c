@@ -11,6 +11,7 @@
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "common/wire/check.h"
+#include "common/wire/state.h"
 #include "daemon/session/request_answer.h"
 #include "daemon/session/sess.h"
 
@@ -184,8 +185,10 @@ void sess_param_write(struct sess *session, const struct zi_message_header *head
 		return;
 	}
 	session->request = (struct zero_op){ .unit = message->unit };
-	if (is_end)
+	if (is_end) {
 		session->request.root = message->root;
+		session->request.keeps_state = header->flags & ZI_PARAM_WRITE_KEEP;
+	}
 	if (is_end)
 		sess_submit_request(session, header, zero_param_write_end, NULL);
 	else

@@ -156,9 +156,11 @@ struct sess {
 	struct zi_timer timer; /* control: silence; shard: waiting for the pidfd after a hang-up */
 
 	/* Control. */
-	bool is_used;    /* not FREE: `state` is the other thread's from MOVING on */
-	bool is_counted; /* from MOVING until it came back */
-	bool is_asked;   /* ASKING, and the question is out: `post` is in use */
+	bool is_used;        /* not FREE: `state` is the other thread's from MOVING on */
+	bool is_counted;     /* from MOVING until it came back */
+	bool is_asked;       /* ASKING, and the question is out: `post` is in use */
+	bool is_withdrawing; /* the shard is told that the client has gone: `gone_post` is in use */
+	struct zi_post gone_post;
 	/* control->waiting, ->unread, ->queued or ->asked: oldest first */
 	struct zi_list waiting_link;
 	struct sess_inquiry inquiry;
@@ -186,6 +188,7 @@ struct sess {
 	uint32_t request_sequence;
 	/* of COLL_OPEN */
 	char rendezvous_host[ZI_RENDEZVOUS_BYTES], interface[ZI_INTERFACE_BYTES];
+	char group_name[ZI_GROUP_NAME_BYTES]; /* of COLL_GROUP */
 	char token[ZI_TOKEN_BYTES];
 	uint32_t unit_entry_count, param_entry_count; /* of the LAYOUT stream */
 	bool is_unit_frozen, has_unit_params;         /* the newest unit of it, so far; */
@@ -228,7 +231,8 @@ struct sess_shard {
 	uint64_t request_count, wakeup_count; /* since the start, for admin */
 
 	struct zi_text text;                                   /* scratch of the thread */
-	struct zi_step_group step_groups[ZI_PARAM_GROUPS_MAX]; /* as are these, and the next */
+	struct zi_step_group step_groups[ZI_PARAM_GROUPS_MAX]; /* as are these, and the next two */
+	struct zi_step_betas step_betas[ZI_PARAM_GROUPS_MAX];
 	void *message; /* (ZI_MESSAGE_BYTES_MAX,) received */
 };
 

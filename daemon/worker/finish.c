@@ -53,7 +53,7 @@ static const void *operand_at(const struct finish_run *run, const struct finish_
 		*ret_dtype = subtree_dtype(&plan->leaves[value], run->dtype);
 		return (const char *)run->partials[value] + offset * zi_dtype_bytes(*ret_dtype);
 	}
-	*ret_dtype = zi_dtype_is_float(run->dtype) ? ZI_DTYPE_F32 : run->dtype;
+	*ret_dtype = zi_dtype_joined(run->dtype);
 	return scratch->levels[value - plan->leaf_count];
 }
 
@@ -111,8 +111,8 @@ static void run_step(const struct finish_run *run, struct finish_scratch *scratc
 
 	if (is_last)
 		target = (char *)run->target + offset * zi_dtype_bytes(target_dtype);
-	else if (zi_dtype_is_float(run->dtype))
-		target_dtype = ZI_DTYPE_F32;
+	else
+		target_dtype = zi_dtype_joined(run->dtype);
 	kern_combine(&(struct kern_combine_run){ .targets = &target,
 	                                         .sources = sources,
 	                                         .target_count = 1,
@@ -139,8 +139,7 @@ void finish_run(const struct finish_run *run, struct finish_scratch *scratch)
 
 	assert(run->plan->step_count > 0);
 	assert(zi_reduce_op_is_for(run->op, run->dtype));
-	assert(result_dtype(run) == run->dtype ||
-	       (zi_dtype_is_float(run->dtype) && run->target_dtype == ZI_DTYPE_F32));
+	assert(result_dtype(run) == run->dtype || run->target_dtype == zi_dtype_joined(run->dtype));
 	for (uint64_t offset = 0; offset < run->element_count; offset += elements) {
 		elements = ZI_MIN(run->element_count - offset, (uint64_t)FINISH_BLOCK_ELEMENTS);
 		for (uint32_t i = 0; i < run->plan->step_count; i++)

@@ -22,7 +22,7 @@ struct finish_run {
 	enum zi_dtype
 		target_dtype; /* 0: dtype; of floats also F32: the tree's own result, unrounded */
 	enum zi_reduce_op op; /* one that is for the dtype */
-	float average;        /* ZI_REDUCE_AVG: f32(1 / ranks), multiplied after the tree */
+	double average;       /* ZI_REDUCE_AVG: 1 / ranks, multiplied after the tree */
 };
 
 /* @ret_scratch: finish_scratch_free(). Return: 0, -ENOMEM. */

@@ -186,5 +186,5 @@ int subtree_plan_init(struct subtree_plan *plan, const uint32_t *nodes, uint32_t
 /* Documented in the header. Exact: a rank's own elements widen without loss where they arrive. */
 enum zi_dtype subtree_dtype(const struct subtree *leaf, enum zi_dtype dtype)
 {
-	return leaf->count > 1 && zi_dtype_is_float(dtype) ? ZI_DTYPE_F32 : dtype;
+	return leaf->count > 1 ? zi_dtype_joined(dtype) : dtype;
 }

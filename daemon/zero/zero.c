@@ -186,18 +186,23 @@ void zero_account_each(struct zero *zero,
 	}
 }
 
-static bool is_quiet(const struct zero *zero)
+static bool are_quiet(const struct zi_list *jobs)
 {
-	if (!zi_list_is_empty(&zero->ghosts) || zero->snapshot_busy_count ||
-	    zero->tensor_busy_count || zero->evacuation.is_posted)
-		return false;
-	zi_list_for_each(link, &zero->jobs) {
+	zi_list_for_each(link, jobs) {
 		const struct zero_job *job = container_of(link, struct zero_job, jobs_link);
 
 		if (job->busy_count || job->step.phase != ZERO_STEP_NONE)
 			return false;
 	}
 	return true;
+}
+
+static bool is_quiet(const struct zero *zero)
+{
+	if (!zi_list_is_empty(&zero->ghosts) || zero->snapshot_busy_count ||
+	    zero->tensor_busy_count || zero->evacuation.is_posted)
+		return false;
+	return are_quiet(&zero->jobs) && are_quiet(&zero->lost);
 }
 
 static void notify(struct zero_rank *rank)

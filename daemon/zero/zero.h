@@ -65,12 +65,22 @@ struct zero_op;
 
 typedef void (*zero_op_fn)(struct zero_op *op);
 
+/* STATE_READ, STATE_WRITE: of the unit's elements; STATE_COUNT: the rest. */
+struct zero_state_range {
+	uint32_t kind; /* enum zi_state_kind, not checked */
+	uint64_t first, count;
+	uint64_t update_count;
+	double betas[2]; /* of these updates */
+};
+
 /* Embedded in the session's pending request. Filled by the caller: kind-specific input and `done`.
  * `done` runs exactly once, on the shard thread, possibly before the submitting call returns. */
 struct zero_op {
 	zero_op_fn done;
 	uint32_t unit;
-	uint32_t root;          /* PARAM_WRITE_END */
+	uint32_t root;    /* PARAM_WRITE_END, STATE_WRITE */
+	bool keeps_state; /* PARAM_WRITE_END: the unit's optimizer state stays */
+	struct zero_state_range state;
 	const uint64_t *unused; /* GRAD_UNUSED: bits of ZI_UNUSED_BITS parameters from `id` on */
 	const void *blob;       /* STEP, COMMIT: copied before the submitting call returns */
 	uint64_t blob_bytes;
@@ -80,6 +90,8 @@ struct zero_op {
 	uint64_t timeout_ns;      /* COLL_OPEN, COLL_GROUP: instead of the rank's; 0: the rank's */
 	uint64_t call_timeout_ns; /* COLL_OPEN: of calls afterwards, for people; 0: as timeout_ns */
 	uint64_t members[ZI_GROUP_MASK_WORDS]; /* COLL_GROUP: ranks; its result is `id` */
+	const char *name; /* COLL_GROUP: NULL, all ranks make it; else its members alone, by this
+	                   * name: the caller's until it completes */
 	/* COLL_OPEN, COLL_GROUP: 0; -errno: this rank's library refuses its call, for a reason of
 	 * its own, whatever it is. Then it completes before the submitting call returns. */
 	int refusal;
@@ -88,10 +100,12 @@ struct zero_op {
 	/* COLL_OPEN of a job that spans nodes: where they meet; the caller's until it completes. */
 	const char *rendezvous_host, *interface, *token;
 	uint32_t rendezvous_port;
-	bool knows_numa;                    /* COLL_OPEN: ZI_FEATURE_NUMA */
-	struct zi_step_options options;     /* STEP_BEGIN: already checked by wire/check, as are */
+	bool knows_numa; /* COLL_OPEN: ZI_FEATURE_NUMA */
+	/* STEP_BEGIN, STEP_OPTIONS: already checked by wire/check, as are those of groups */
+	struct zi_step_options options;
 	const struct zi_step_group *groups; /* (options.group_count,) copied before the submitting
-	                                     * call returns */
+	                                     * call returns, as are */
+	const struct zi_step_betas *betas;  /* these, with ZI_STEP_BETAS */
 	/* results */
 	int result;                 /* 0 or -errno */
 	struct zi_text text;        /* for people, when result < 0 */
@@ -99,6 +113,7 @@ struct zero_op {
 	uint32_t culprit_unit;      /* STEP: of stats.culprit; UINT32_MAX: none */
 	uint32_t unused_count;      /* STEP: parameters that got no gradient on any rank */
 	uint32_t micro_batches;     /* STEP_BEGIN, joined: of the step that began; 0: all joined */
+	double norm;                /* GRAD_NORM */
 	uint64_t offset_bytes;      /* UNSHARD with a pool: of the unit in the pool;
 	                             * GRAD_ACQUIRE with buckets: in the rank's segment;
 	                        * TENSOR_ALLOC, TENSOR_GET: of the tensor in the rank's segment */
@@ -243,6 +258,13 @@ void zero_param_write_begin(struct zero_rank *rank, struct zero_op *op);
 struct tier_segment *zero_param_staging(struct zero_rank *rank);
 void zero_param_write_end(struct zero_rank *rank, struct zero_op *op); /* collective */
 
+/* Optimizer state of a unit through a window of this rank (zero/state/). */
+void zero_state_open(struct zero_rank *rank, struct zero_op *op);
+struct tier_segment *zero_state_window(struct zero_rank *rank);
+void zero_state_read(struct zero_rank *rank, struct zero_op *op);
+void zero_state_write(struct zero_rank *rank, struct zero_op *op); /* collective */
+void zero_state_count(struct zero_rank *rank, struct zero_op *op); /* collective */
+
 /* This rank's committed blob; NULL and 0 when there is none. Valid until the next commit. */
 const void *zero_blob(struct zero_rank *rank, uint64_t *ret_bytes);
 
@@ -256,6 +278,9 @@ void zero_reduce(struct zero_rank *rank, struct zero_op *op);
 void zero_grad_unused(struct zero_rank *rank, struct zero_op *op);
 void zero_step_begin(struct zero_rank *rank, struct zero_op *op);
 void zero_step(struct zero_rank *rank, struct zero_op *op);
+void zero_step_options(struct zero_rank *rank, struct zero_op *op);
+void zero_grad_norm(struct zero_rank *rank, struct zero_op *op);
+void zero_step_discard(struct zero_rank *rank, struct zero_op *op);
 void zero_commit(struct zero_rank *rank, struct zero_op *op);
 void zero_barrier(struct zero_rank *rank, struct zero_op *op);
 
@@ -287,7 +312,8 @@ struct zero_coll_opened {
 };
 /* False: they are not open, or not any more. */
 bool zero_coll_opened(struct zero_rank *rank, struct zero_coll_opened *ret_opened);
-/* Gathers all ranks; op->members; op->id becomes the number. Then zero_coll_grouped(). */
+/* Gathers all ranks, or with op->name the members; op->members; op->id becomes the number. Then
+ * zero_coll_grouped(). */
 void zero_coll_group(struct zero_rank *rank, struct zero_op *op);
 struct zero_coll_grouped {
 	uint32_t self; /* member; UINT32_MAX: none, and no board */

@@ -71,6 +71,9 @@ void zero_job_delete(struct zero *zero, struct zero_snapshot_op *op);
  * else and not in the catalog. It stays until it is released. Errors as above; a job at rest whose
  * quota or tier is full can be held all the same. */
 void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op);
+/* Nobody wants to read it any more: while it still waits for the job's step, @op completes with
+ * -ECANCELED. No-op for any other @op. */
+void zero_snapshot_withdraw(struct zero *zero, struct zero_snapshot_op *op);
 void zero_snapshot_release(struct zero_snapshot *held);
 /* What it is: extents in no particular order. */
 const struct catalog_job *zero_snapshot_record(const struct zero_snapshot *held);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
  * @file coll.h
- * Collectives, for programs whose ranks exchange data in any memory. Part of zinf.h, which includes
- * it. They need no model and no zinf_materialize().
+ * Collectives, for programs whose ranks exchange data in any memory. zinf.h includes this header.
+ * Collectives need no model and no zinf_materialize().
  *
  *     zinf_attach(), zinf_coll_open()      once
  *     zinf_coll_alloc()                    a buffer that all ranks of the node can reach
@@ -11,10 +11,10 @@
  *
  * Order: every member of a group makes the same calls of that group in the same order, with the
  * same operation, count, dtype, op and root.
- *   - If one differs, or an argument of one member is wrong, the call fails on every member, with a
- *     text that names the members and the difference. The group stands. Members get this error as
- *     soon as it is known, also while others are missing. The text names the wrong member if more
- *     than half of the members call the same; else it names one member of each side.
+ *   - If a member's call differs, or has a wrong argument, the call fails on every member, with a
+ *     text that names the members and the difference. The group stays usable. Members get the
+ *     error at once, also while other members are missing. The text names the wrong
+ *     member if more than half of the members call the same; else one member of each side.
  *   - A send, receive or batch with a wrong argument fails at once, and so does each peer's side of
  *     its messages. Both continue with the next message.
  *   - In a call of up to 4 KiB a member waits only for members whose data it needs: in a broadcast
@@ -48,15 +48,24 @@
  *   - After a group broke, late members may still read and write buffers of its last call in the
  *     arena: do not use them until a call of another group of the same members has succeeded.
  *     Buffers elsewhere are the caller's again.
- *   - A call with a count of 0 is a call that all members make; its pointers may be NULL.
+ *   - A call with a count of 0 moves nothing. All members make it too; its pointers may be NULL.
+ *
+ * Interrupts: a call without a ticket that zinf_interrupt() ended with -EINTR stays under way, with
+ * its first deadline. Repeat it with the same arguments before any other call of the group, which
+ * else returns -EBUSY. Its buffers belong to it until a repeated call has returned something else
+ * than -EINTR. If the call is not to be repeated: zinf_coll_abort(), then zinf_coll_group_free();
+ * or zinf_detach().
  *
  * Errors of every operation:
  *   -ENOTCONN    zinf_coll_open() was not called
  *   -EPERM       this rank is not a member (ZINF_GROUP_NONE)
  *   -EINVAL      an argument of a member is wrong, or a member calls another operation: the text
- *                names both calls. Nothing has happened, and the group stands; so for the next two
+ *                names both calls
  *   -EOVERFLOW   the size of the buffers does not fit into 64 bits
- *   -EACCES      the target cannot be written
+ *   -EACCES      the target cannot be written. After this and the two errors before nothing has
+ *                been done, and the group stays usable
+ *   -EINTR       interrupted; repeat the call
+ *   -EBUSY       another call of this group was interrupted, and has not been repeated
  *   -ETIMEDOUT   the deadline passed; the text names who did not come, and what it does instead
  *   -EPIPE       a member died or left; the text names it
  *   -ECONNABORTED  a member called zinf_coll_abort(); the text names it, and its reason
@@ -65,9 +74,9 @@
  *
  * Tickets: with options.ret_ticket a call only begins. zinf_wait(), zinf_wait_for(), zinf_test()
  * and zinf_cancel() take its ticket, and return its error. -ETIMEDOUT of zinf_wait_for() is either
- * its own, or the call's; the call's uses the ticket up. Calls of one group take place in the order
- * in which they began; calls of different groups are independent. -ENOBUFS: 1024 tickets of
- * collectives were not waited for.
+ * its own, or that of the call; the second one ends the ticket. Calls of one group take place
+ * in the order in which they began; calls of different groups are independent. -ENOBUFS: 1024
+ * tickets of collectives were not waited for.
  */
 #ifndef ZINF_COLL_H
 #define ZINF_COLL_H
@@ -101,6 +110,8 @@ typedef uint32_t zinf_group;
 #define ZINF_GROUP_WORLD ((zinf_group)0)          /**< all ranks; member r is rank r */
 #define ZINF_GROUP_NONE  ((zinf_group)UINT32_MAX) /**< for a rank that is not a member */
 #define ZINF_GROUPS_MAX  64 /**< groups of a job at once, with ZINF_GROUP_WORLD */
+
+#define ZINF_GROUP_NAME_BYTES 32 /**< name of a group, NUL included */
 
 /** Options of a call: begin with ZINF_COLL_OPTIONS_INIT. A NULL pointer means the same. */
 struct zinf_coll_options {
@@ -174,6 +185,20 @@ ZINF_API int zinf_coll_free(struct zinf *zinf, void *data);
  */
 ZINF_API int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_count,
                              const struct zinf_group_options *options, zinf_group *ret_group);
+
+/** Makes a group that only its members call for. Ranks that are not members take no part, and must
+ * not call it.
+ * @name: 1 to ZINF_GROUP_NAME_BYTES - 1 bytes. The members' calls are matched by it; it may be used
+ * again when all members have returned. @ranks: (@rank_count,) of the job, this rank among them; in
+ * any order, but the same ranks on all members. @options: NULL for the defaults.
+ * Return: 0; -EINVAL the list is wrong, or members of one name list different ranks: the text names
+ * both; -ENOSPC there are ZINF_GROUPS_MAX; -ETIMEDOUT, with the members that did not come; -EPIPE a
+ * member has left or died; -EOPNOTSUPP the job spans nodes. All members get the same error, also
+ * members that come later: their next call with this name ends with it at once.
+ */
+ZINF_API int zinf_coll_group_named(struct zinf *zinf, const char *name, const uint32_t *ranks,
+                                   uint32_t rank_count, const struct zinf_group_options *options,
+                                   zinf_group *ret_group);
 
 /** Leaves a group, broken or not. Each member calls it when it likes. @group may be
  * ZINF_GROUP_NONE.

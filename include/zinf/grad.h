@@ -51,13 +51,13 @@ ZINF_API int zinf_no_sync_end(struct zinf *zinf);
 /**
  * For a rank without further data while other ranks have some: takes part in their steps with
  * gradients of zeros, until every rank has called it. Then all calls return, and the ranks may
- * continue together (the next epoch). The rank uses the options of the others, and keeps its last
- * blob. Wait for this rank's own steps before.
+ * continue together (the next epoch). The rank uses the step options of the others, and keeps its
+ * last blob. Before, zinf_wait() for all steps of this rank.
  * @divides_by_live: equal in all ranks. true: averages leave this rank out; the sum over a
  * data-parallel group is divided by the number of its ranks with data. false: by all of its ranks.
  * Units are handed over in the order of this rank's newest step; without one, from the last to the
- * first. With gradients in buckets other ranks must use the same order (else -EDEADLK). The promise
- * of an early update is kept.
+ * first. With ZINF_ZERO2 and ZINF_ZERO3 the other ranks must use the same order (else -EDEADLK).
+ * update_early of the others' steps remains possible.
  * Return: 0; -ETIMEDOUT no rank with data has begun a step (the text names them); the call may be
  * repeated; -EBUSY a step has begun or was not waited for, or a unit is unsharded; -EINVAL
  * divides_by_live differs between ranks; -EOPNOTSUPP an older daemon; or the error that ended a

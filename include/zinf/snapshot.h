@@ -2,7 +2,8 @@
 /**
  * @file snapshot.h
  * Snapshots: committed steps that the daemon keeps. Part of zinf.h, which includes it. zinf_load()
- * begins a job with a snapshot; zctl lists, restores and exports snapshots. Also what was lost.
+ * begins a job with a snapshot; zctl lists, restores and exports snapshots. Also: which step a job
+ * lost with the daemon.
  */
 #ifndef ZINF_SNAPSHOT_H
 #define ZINF_SNAPSHOT_H
@@ -47,7 +48,7 @@ ZINF_API int zinf_snapshot(struct zinf *zinf, const struct zinf_snapshot_options
 /** The step at which the job stood when the end of zinfd lost its state in memory; -1: nothing was
  * lost, or an older daemon. Known from zinf_attach() on. Such a job starts at step 0, or with the
  * snapshot of zinf_load(); zinf_committed_step() says which. offload_optimizer NVME keeps state.
- * Once the job has begun anew, later attaches get -1. */
+ * Once the job has started again, later attaches get -1. */
 ZINF_API int64_t zinf_lost_step(const struct zinf *zinf);
 
 #ifdef __cplusplus

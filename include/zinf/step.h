@@ -19,6 +19,13 @@ struct zinf_step_group {
 	double weight_decay;
 };
 
+/** Betas and eps of one parameter group. */
+struct zinf_step_betas {
+	double beta1; /**< SGD: momentum */
+	double beta2; /**< SGD: dampening */
+	double eps;
+};
+
 /** Hyperparameters of one step, equal on every rank (the daemon compares them bit by bit). */
 struct zinf_step_options {
 	uint32_t bytes; /**< sizeof(struct zinf_step_options) */
@@ -42,7 +49,10 @@ struct zinf_step_options {
 			      *   max_norm, skip_nonfinite and want_norm, units are then
 			      *   updated during backward, with the same bits. An unshard that
 			      *   violates the promise is always refused with -EBUSY */
-	uint8_t unused[3];
+	bool is_deferred; /**< zinf_step_begin(): zinf_step_with() brings the hyperparameters. Only
+			   *   micro_batches, sum, unscale and skip_nonfinite count at the
+			   *   beginning. The norm is always computed. Not with update_early */
+	uint8_t unused[2];
 	bool no_bias_correction; /**< Adam and AdamW: use lr and the moments unchanged */
 	uint8_t reserved[3];     /**< zero */
 	double lr_decay;         /**< Adagrad: lr / (1 + lr_decay × updates before this one) */
@@ -50,6 +60,9 @@ struct zinf_step_options {
 					       *   NULL: all groups have these two */
 	uint32_t group_count;                 /**< zinf_options.group_count, or 0 without groups */
 	uint32_t reserved_end;                /**< zero */
+	const struct zinf_step_betas *group_betas; /**< (group_count,) with groups: replaces beta1,
+						    *   beta2 and eps; NULL: all groups have these
+						    *   three */
 };
 
 #define ZINF_STEP_OPTIONS_INIT                                                       \
@@ -62,7 +75,8 @@ struct zinf_step_options {
 struct zinf_step_stats {
 	uint32_t bytes;         /**< sizeof(struct zinf_step_stats), set by the caller */
 	uint32_t is_skipped;    /**< 1: skipped, because a gradient was not finite */
-	uint64_t step;          /**< number of the step in force */
+	uint64_t step;          /**< number of the step that ended. A skipped step has a number as
+			      *   well: the next step has the next number */
 	double norm;            /**< global gradient norm before clipping; NaN when not computed */
 	double clip;            /**< factor of clipping; 1: nothing was clipped */
 	uint64_t read_bytes;    /**< bytes read from NVMe: optimizer state that was not left in
@@ -77,7 +91,7 @@ struct zinf_step_stats {
 	uint64_t commit_ns;     /**< flush and catalog transaction */
 	int64_t committed_step; /**< newest committed step: `step`, or with commit_interval
 				 *   an earlier one */
-	int64_t update_count;   /**< as zinf_update_count() */
+	int64_t update_count;   /**< as zinf_update_count(): a skipped step is not counted */
 	double loss_scale;      /**< of the next step; 1 without a scaler */
 	int32_t nonfinite_rank; /**< a rank with a gradient that is not finite, if a norm is
 				 *   computed; -1: none, or only a sum is not finite */

@@ -4,8 +4,9 @@
  * libzinf, for programs that train with zinf: a process uses the memory of its node through zinfd.
  *
  * A *job* is one training run. It outlives its processes: the daemon keeps its parameters, its
- * optimizer state and the number of its last committed step. A process is one *rank* of the job;
- * its connection is its lease. The life of a rank:
+ * optimizer state and the number of its last committed step. A process is one *rank* of the job,
+ * as long as its connection to the daemon lasts. docs/ARCHITECTURE.md, "Words", explains the words
+ * of these headers. The life of a rank:
  *
  *     zinf_attach()                      names the job, and the rank of how many
  *     zinf_unit_add(), zinf_param_add()  describe the model: units and their parameters
@@ -18,7 +19,7 @@
  *         for each unit: zinf_unshard(), forward, zinf_reshard()
  *         for each unit in reverse: zinf_unshard(), zinf_grad_acquire(), backward,
  *                                   zinf_reduce(), zinf_reshard()
- *         zinf_step(), later zinf_wait()
+ *         zinf_step(), later zinf_wait()          (or zinf_step_discard(): the step is not made)
  *     zinf_detach()
  *
  * Errors: a function that can fail returns 0 or a negative errno. On failure outputs are untouched,
@@ -30,12 +31,12 @@
  *   -ETIMEDOUT   the deadline passed; the text names the ranks that did not come
  *   -EINVAL      an argument is wrong; the text says which, and what is allowed
  *   -EPROTO      the two sides disagree about the protocol; the session is over
- *   -EOPNOTSUPP  not built
+ *   -EOPNOTSUPP  zinf cannot do this, or not in this setting (docs/NOTES.md)
  *
  * zinf_reshard(), zinf_prefetch() and zinf_reduce() do not wait. They report only errors of the
  * call itself. The next zinf_unshard() or zinf_grad_acquire() of that unit, or the next
- * zinf_step(), returns a later error of the daemon, once. After -ETIMEDOUT a call may be repeated:
- * it continues to wait for the same event.
+ * zinf_step(), returns a later error of the daemon, once. After -ETIMEDOUT or -EINTR a call may be
+ * repeated: it continues to wait for the same event. -EINTR: see zinf/wait.h.
  *
  * Threads: one thread at a time uses a struct zinf.
  * Fork: children do not inherit the mappings (MADV_DONTFORK); a child attaches by itself.
@@ -78,8 +79,8 @@ extern "C" {
 #define ZINF_DP_GROUPS_MAX    256   /**< data-parallel groups of a job */
 #define ZINF_BLOB_BYTES       65536 /**< resume blob of a rank */
 
-/** Element types. The values are part of the ABI. Parameters and gradients are floats; collectives
- * also carry integers. */
+/** Element types. The values are part of the ABI. Parameters and gradients are of the first three;
+ * collectives carry all of them. */
 enum zinf_dtype {
 	ZINF_F32 = 1,
 	ZINF_F16 = 2,
@@ -87,7 +88,8 @@ enum zinf_dtype {
 	ZINF_I8 = 4,
 	ZINF_U8 = 5,
 	ZINF_I32 = 6,
-	ZINF_I64 = 7
+	ZINF_I64 = 7,
+	ZINF_F64 = 8
 };
 
 /** Optimizers; docs/ARITHMETIC.md defines every bit. For Lion take a tenth of AdamW's lr. */
@@ -286,9 +288,6 @@ ZINF_API int32_t zinf_world_size(const struct zinf *zinf);
 /** A round trip through the daemon without work: health check and latency probe. */
 ZINF_API int zinf_ping(struct zinf *zinf);
 
-/** A file descriptor for poll(): readable when the session has ended. Never read or close it. */
-ZINF_API int zinf_event_fd(const struct zinf *zinf);
-
 /* ---- the model ---- */
 
 /**
@@ -356,9 +355,10 @@ ZINF_API int zinf_materialize(struct zinf *zinf);
  * zinf_materialize(). */
 ZINF_API int64_t zinf_committed_step(const struct zinf *zinf);
 
-/** Number of steps in force that changed the parameters; skipped steps do not count. Schedules of
- * learning rates count by it, so a resumed run continues its curve. After zinf_materialize(), and
- * after each wait as of that step. -1: an older daemon does not send it. */
+/** Number of steps that changed the parameters, as they are now; skipped steps do not count. Give
+ * it to the schedule of the learning rate, so that a resumed run continues its curve. It is known
+ * after zinf_materialize(), and each zinf_wait() brings that of its step. -1: an older daemon does
+ * not send it. */
 ZINF_API int64_t zinf_update_count(const struct zinf *zinf);
 
 /**
@@ -373,6 +373,11 @@ ZINF_API int zinf_loss_scale(struct zinf *zinf, double *ret_scale);
 /** Address of a parameter (read-only, param_dtype, row-major), fixed until detach. The values are
  * defined between zinf_unshard() and zinf_reshard() of its unit. NULL: no such parameter. */
 ZINF_API const void *zinf_param_data(const struct zinf *zinf, uint32_t param);
+
+/** Whether the address of a parameter has its values now in this rank: its unit is unsharded, or
+ * writable (zinf_param_write_begin()). Otherwise the address has the values of another step, or no
+ * memory. false: also before zinf_materialize(), and if there is no such parameter. */
+ZINF_API bool zinf_param_is_resident(const struct zinf *zinf, uint32_t param);
 
 /** Address of this rank's gradient of a parameter (grad_dtype), writable between
  * zinf_grad_acquire() and zinf_reduce() of its unit. NULL: no such parameter, or this rank has no
@@ -389,10 +394,11 @@ ZINF_API void *zinf_grad_data(const struct zinf *zinf, uint32_t param);
 ZINF_API int zinf_param_write_begin(struct zinf *zinf, uint32_t unit);
 
 /**
- * Collective over all ranks, unit by unit: the values of rank @root, which called write_begin,
- * become the unit's parameters, and its optimizer state becomes zero. All ranks pass the same root,
- * a rank of the unit's data-parallel group. zinf_commit() commits the values. Parameters on NVMe
- * are written to the store at once, and a step may begin only after zinf_commit().
+ * All ranks call it, unit by unit. The values of rank @root, which called write_begin, become the
+ * parameters of the unit in all ranks, and its optimizer state becomes zero
+ * (zinf_param_write_keep() keeps it). All ranks pass the same root, a rank of the unit's
+ * data-parallel group. zinf_commit() commits the values. Parameters on NVMe are written to the
+ * store at once, and a step may begin only after zinf_commit().
  * Return: 0; -EBUSY names a rank that has the unit unsharded; -ENOSPC, -EIO of the store.
  */
 ZINF_API int zinf_param_write_end(struct zinf *zinf, uint32_t unit, int32_t root);
@@ -404,9 +410,9 @@ ZINF_API int zinf_param_write_end(struct zinf *zinf, uint32_t unit, int32_t root
  */
 ZINF_API int zinf_commit(struct zinf *zinf, const void *blob, size_t blob_bytes);
 
-/** The blob that the rank of this number committed with the present step, on any node. @buffer:
- * (@capacity,) bytes; NULL to ask for the size. @ret_bytes: 0 if that rank gave none, or did not
- * exist. Return: 0; -ENOBUFS capacity is too small. */
+/** The blob that the rank with this rank's number gave with the step at which the job stands, on
+ * any node. @buffer: (@capacity,) bytes; NULL to ask for the size. @ret_bytes: 0 if that rank gave
+ * none, or did not exist. Return: 0; -ENOBUFS capacity is too small. */
 ZINF_API int zinf_blob_get(struct zinf *zinf, void *buffer, size_t capacity, size_t *ret_bytes);
 
 /* ---- a step ---- */
@@ -439,14 +445,16 @@ ZINF_API int zinf_grad_acquire(struct zinf *zinf, uint32_t unit);
  * gradient, see zinf_grad_done(); the call may be repeated. */
 ZINF_API int zinf_reduce(struct zinf *zinf, uint32_t unit);
 
-/** Begins a step with its hyperparameters, and reserves space on the store. Return: 0; -ENOSPC with
- * figures; -EINVAL the options differ between ranks (the text has rank, field, both values). */
+/** Begins a step with its hyperparameters (with is_deferred: without), and reserves space on the
+ * store. Return: 0; -ENOSPC with figures; -EINVAL the options differ between ranks (the text has
+ * rank, field, both values); -EOPNOTSUPP is_deferred or group_betas with an older daemon, or in a
+ * job over several nodes. */
 ZINF_API int zinf_step_begin(struct zinf *zinf, const struct zinf_step_options *options);
 
 /**
  * Ends this rank's part of a step: every unit of its groups was reduced, and none is unsharded. The
- * ticket completes when the step is committed (with commit_interval: in force). Unshards of the
- * next forward do not wait for it.
+ * ticket completes when the step is committed (with commit_interval: when it is made, and committed
+ * later). Unshards of the next forward do not wait for it.
  * @blob: (@blob_bytes,) bytes, at most ZINF_BLOB_BYTES, committed with the step: all that this rank
  * needs to resume (random state, position in the data, schedule). May be NULL.
  * Return: 0; -ENODATA gradients are missing, -EBUSY a unit is still unsharded: the text names the
@@ -463,21 +471,6 @@ ZINF_API int zinf_step(struct zinf *zinf, const void *blob, size_t blob_bytes,
  * group is over. */
 ZINF_API int zinf_wait(struct zinf *zinf, zinf_ticket ticket, struct zinf_step_stats *ret_stats);
 
-/** As zinf_wait(), with a deadline of its own, @timeout_ms > 0. After it -ETIMEDOUT: the ticket
- * stays; wait again or zinf_cancel() it. A collective whose own deadline passed also returns
- * -ETIMEDOUT, and uses its ticket up. To tell them apart, wait only after zinf_test() is true. */
-ZINF_API int zinf_wait_for(struct zinf *zinf, zinf_ticket ticket, uint32_t timeout_ms,
-                           struct zinf_step_stats *ret_stats);
-
-/** Whether a ticket has completed; never waits. */
-ZINF_API int zinf_test(struct zinf *zinf, zinf_ticket ticket, bool *ret_is_done);
-
-/** Cancels the ticket of a tensor, or of a collective that is not posted yet. It completes with
- * -ECANCELED, and must still be waited for. All members cancel a collective, or none: otherwise
- * this rank's next call would meet the others' cancelled one. Return: 0; -EALREADY it has
- * completed; -EBUSY a step, or a collective under way. */
-ZINF_API int zinf_cancel(struct zinf *zinf, zinf_ticket ticket);
-
 /** Waits until all ranks of the job have called it. */
 ZINF_API int zinf_barrier(struct zinf *zinf);
 
@@ -486,11 +479,15 @@ ZINF_API int zinf_barrier(struct zinf *zinf);
 #endif
 
 #include <zinf/coll.h>
+#include <zinf/deferred.h>
 #include <zinf/grad.h>
+#include <zinf/layout.h>
 #include <zinf/lr.h>
 #include <zinf/replica.h>
 #include <zinf/scaler.h>
 #include <zinf/snapshot.h>
+#include <zinf/state.h>
 #include <zinf/tensor.h>
+#include <zinf/wait.h>
 
 #endif

@@ -18,24 +18,29 @@
 #define BLAME_ANSWER_NS ZI_NS_PER_S
 
 /* As zi_client_request(), but that the training group broke is no answer: groups without the rank
- * that died go on. */
+ * that died go on. It is short, and not interrupted. -EBUSY: another request is pending. */
 int zi_client_coll_request(struct zinf *zinf, struct zi_message_header *request,
                            enum zi_message_type type, uint32_t bytes,
                            enum zi_message_type reply_type,
                            const struct zi_message_header **ret_reply)
 {
 	uint64_t deadline_ns = zi_clock_deadline_ns(BLAME_ANSWER_NS);
-	bool was_over;
-	int r;
+	bool was_over, held = zinf->holds_interrupts;
+	int r = zi_client_check_pending(zinf);
 
-	zi_message_init(request, type, bytes, ++zinf->sequence);
-	r = zi_client_send(zinf, request, deadline_ns);
 	if (r)
 		return err_trace(r);
-	do {
+	zinf->holds_interrupts = true;
+	zi_message_init(request, type, bytes, ++zinf->sequence);
+	r = zi_client_send(zinf, request, deadline_ns);
+	while (!r) {
 		was_over = zinf->over;
 		r = zi_client_receive(zinf, reply_type, deadline_ns, ret_reply, NULL, 0);
-	} while (r == -EPIPE && !was_over && zinf->over == -EPIPE);
+		if (r != -EPIPE || was_over || zinf->over != -EPIPE)
+			break;
+		r = 0;
+	}
+	zinf->holds_interrupts = held;
 	return err_trace(r);
 }
 

@@ -4,8 +4,8 @@
  * collective.h. Floor 2.
  *
  * A call is taken from a table that grows to what was ever in use at once, and goes back when it
- * was waited for. Its ticket is its place there, a number that grows with each use, and a bit that
- * no ticket of the rings has.
+ * was waited for. A call that was interrupted stays with its group until it is repeated. Its ticket
+ * is its place there, a number that grows with each use, and a bit that no ticket of the rings has.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +100,8 @@ int zi_client_call_end(struct zinf *zinf, struct zi_client_call *call)
 {
 	int r = call->op.result;
 
+	if (call->group->interrupted == call)
+		call->group->interrupted = NULL;
 	/* With what is wrong with one call everybody's ends, and the group stands. */
 	if (zi_verdict_is_spared(r))
 		put_text(zinf, call);
@@ -107,6 +109,56 @@ int zi_client_call_end(struct zinf *zinf, struct zi_client_call *call)
 		r = zi_client_group_fail(zinf, call->group, r);
 	put_back(zinf->coll, call);
 	return err_trace(r);
+}
+
+/* It stays under way until it is repeated. */
+static int leave_interrupted(struct zinf *zinf, struct zi_client_call *call)
+{
+	call->group->interrupted = call;
+	(void)zi_client_take_interrupt(zinf); /* It was pending. */
+	return err_trace(zi_client_interrupted(zinf));
+}
+
+static const char *name_of(const struct zi_client_call *call)
+{
+	return call->op.p2p_count ? "a call with messages"
+	                          : zi_coll_operation_name(call->op.call.operation);
+}
+
+static int refuse_other(struct zinf *zinf, const struct zi_client_call *call)
+{
+	return zi_client_error(zinf, -EBUSY,
+	                       "group %u: %s was interrupted: repeat that call with the same "
+	                       "arguments first, or zinf_coll_abort() the group",
+	                       call->group->number, name_of(call));
+}
+
+int zi_client_call_repeat(struct zinf *zinf, struct zi_client_call *call,
+                          const struct zinf_coll_options *options, bool is_same)
+{
+	assert(call->op.is_interrupted);
+	if (!is_same || (options && options->ret_ticket))
+		return err_trace(refuse_other(zinf, call));
+	(void)zi_node_queue_run(zinf->coll->queue, &call->op); /* Its result is kept. */
+	if (call->op.is_interrupted)
+		return err_trace(leave_interrupted(zinf, call));
+	return err_trace(zi_client_call_end(zinf, call));
+}
+
+int zi_client_call_forget(struct zinf *zinf, struct zi_client_group *group)
+{
+	struct zi_client_call *call = group->interrupted;
+
+	if (!call)
+		return 0;
+	if (!group->error && !zi_line_load(group->node.meet.verdict))
+		return err_trace(refuse_other(zinf, call));
+	/* The thread ends it, as the group is broken. */
+	if (zi_node_op_is_queued(&call->op))
+		(void)zi_node_queue_wait(zinf->coll->queue, &call->op, ZI_DEADLINE_NEVER);
+	group->interrupted = NULL;
+	put_back(zinf->coll, call);
+	return 0;
 }
 
 int zi_client_call_run(struct zinf *zinf, struct zi_client_call *call,
@@ -118,8 +170,12 @@ int zi_client_call_run(struct zinf *zinf, struct zi_client_call *call,
 	call->op.call.timeout_ns = call->timeout_ms * ZI_NS_PER_MS;
 	if (call->op.p2p_count)
 		call->op.call.deadline_ns = zi_clock_deadline_ns(call->op.call.timeout_ns);
+	if (is_waiting)
+		call->op.call.interrupt = zinf->interrupt;
 	r = is_waiting ? zi_node_queue_run(zinf->coll->queue, &call->op)
 	               : zi_node_queue_submit(zinf->coll->queue, &call->op);
+	if (is_waiting && call->op.is_interrupted)
+		return err_trace(leave_interrupted(zinf, call));
 	if (r && (!is_waiting || !zi_node_op_is_done(&call->op))) {
 		call->reason = call->op.text;
 		return err_trace(zi_client_call_drop(zinf, call, r));

@@ -39,6 +39,10 @@ int zi_client_coll_begin(struct zinf *zinf, const struct zinf_coll_options *opti
 		r = check_options(zinf, options);
 	if (!r)
 		r = zi_client_group_find(zinf, options ? options->group : ZINF_GROUP_WORLD, &group);
+	if (!r && group->interrupted) {
+		*ret_call = group->interrupted;
+		return 0;
+	}
 	if (!r)
 		r = zi_client_group_look(zinf, group);
 	if (!r)
@@ -70,16 +74,40 @@ static void copy_counts(struct zi_client_call *call)
 	node_call->target_counts = call->counts[1];
 }
 
-static int run(struct zinf *zinf, const struct zi_node_call *what,
+static bool are_same_counts(const struct zi_client_call *call, const uint64_t *mine,
+                            const uint64_t *counts)
+{
+	if (!mine || !counts)
+		return mine == counts;
+	return memcmp(mine, counts, zi_node_members(&call->group->node) * sizeof(*mine)) == 0;
+}
+
+/* Whether @call, which was interrupted, is @what. */
+static bool is_same(const struct zi_client_call *call, const struct zi_node_call *what)
+{
+	const struct zi_node_call *mine = &call->op.call;
+
+	return !call->op.p2p_count && mine->operation == what->operation &&
+	       mine->dtype == what->dtype && mine->reduce_op == what->reduce_op &&
+	       mine->root == what->root && mine->element_count == what->element_count &&
+	       mine->source == what->source && mine->target == what->target &&
+	       are_same_counts(call, mine->source_counts, what->source_counts) &&
+	       are_same_counts(call, mine->target_counts, what->target_counts);
+}
+
+static int run(struct zinf *zinf, const struct zi_node_call *asked,
                const struct zinf_coll_options *options)
 {
+	struct zi_node_call what = *asked;
 	struct zi_client_call *call;
 	int r = zi_client_coll_begin(zinf, options, &call);
 
 	if (r)
 		return err_trace(r);
-	call->op.call = *what;
-	drop_unused(&call->op.call, zi_node_self(&call->group->node));
+	drop_unused(&what, zi_node_self(&call->group->node));
+	if (call->op.is_interrupted)
+		return err_trace(zi_client_call_repeat(zinf, call, options, is_same(call, &what)));
+	call->op.call = what;
 	copy_counts(call);
 	return err_trace(zi_client_coll_make(zinf, call, options));
 }

@@ -43,7 +43,8 @@ struct zi_client_group {
 	uint32_t timeout_ms;          /* of calls that give none */
 	uint32_t ranks[ZI_WORLD_MAX]; /* of the members */
 	uint32_t call_count;          /* in use: under way, or over and not waited for */
-	void *board;                  /* (board_bytes,) mapped */
+	struct zi_client_call *interrupted; /* NULL, or the one to be repeated before any other */
+	void *board;                        /* (board_bytes,) mapped */
 	uint64_t board_bytes;
 	int error;           /* 0, or why it is broken, … */
 	struct zi_text text; /* … in the daemon's words */
@@ -109,7 +110,8 @@ struct zi_client_group *zi_client_group_free(struct zi_client_group *group);
 void zi_client_group_settle(struct zi_client_group *group, uint64_t begin_ns);
 
 /* collective.c */
-/* Where every call begins: is there a session, is the group whole? Then a zi_client_call_new(). */
+/* Where every call begins: is there a session, is the group whole? Then a zi_client_call_new(), or
+ * the one of the group that was interrupted (op.is_interrupted): zi_client_call_repeat() it. */
 int zi_client_coll_begin(struct zinf *zinf, const struct zinf_coll_options *options,
                          struct zi_client_call **ret_call);
 /* What it is has been said in its op, and in op.call.refused whether this rank refuses it: looks at
@@ -133,6 +135,12 @@ int zi_client_call_drop(struct zinf *zinf, struct zi_client_call *call, int erro
 /* Makes the call: waits for it, or leaves its ticket in @options. It is the callee's now. */
 int zi_client_call_run(struct zinf *zinf, struct zi_client_call *call,
                        const struct zinf_coll_options *options);
+/* Goes on with a call that was interrupted. @is_same: what is called now is the same; else -EBUSY.
+ * */
+int zi_client_call_repeat(struct zinf *zinf, struct zi_client_call *call,
+                          const struct zinf_coll_options *options, bool is_same);
+/* Forgets the interrupted call of a group that is broken. 0, also without one; -EBUSY it is not. */
+int zi_client_call_forget(struct zinf *zinf, struct zi_client_group *group);
 /* The call is over; whatever it was, it may be used again. Return: its result, with its text. */
 int zi_client_call_end(struct zinf *zinf, struct zi_client_call *call);
 void zi_client_calls_deinit(struct zi_client_coll *coll);
@@ -168,6 +176,7 @@ static_assert((int)ZINF_I8 == (int)ZI_DTYPE_I8, "the public values travel as the
 static_assert((int)ZINF_U8 == (int)ZI_DTYPE_U8, "as above");
 static_assert((int)ZINF_I32 == (int)ZI_DTYPE_I32, "as above");
 static_assert((int)ZINF_I64 == (int)ZI_DTYPE_I64, "as above");
+static_assert((int)ZINF_F64 == (int)ZI_DTYPE_F64, "as above");
 static_assert((int)ZINF_SUM == (int)ZI_REDUCE_SUM, "as above");
 static_assert((int)ZINF_AVG == (int)ZI_REDUCE_AVG, "as above");
 static_assert((int)ZINF_PROD == (int)ZI_REDUCE_PROD, "as above");
@@ -177,5 +186,6 @@ static_assert((int)ZINF_BAND == (int)ZI_REDUCE_BAND, "as above");
 static_assert((int)ZINF_BOR == (int)ZI_REDUCE_BOR, "as above");
 static_assert((int)ZINF_BXOR == (int)ZI_REDUCE_BXOR, "as above");
 static_assert(ZINF_GROUPS_MAX == ZI_GROUPS_MAX, "as above");
+static_assert(ZINF_GROUP_NAME_BYTES == ZI_GROUP_NAME_BYTES, "as above");
 static_assert(ZINF_GROUP_WORLD == ZI_GROUP_WORLD, "as above");
 static_assert(ZINF_GROUP_NONE == ZI_GROUP_NONE, "as above");

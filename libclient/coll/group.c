@@ -253,11 +253,26 @@ static void give_up(struct zinf *zinf, uint32_t number)
 	zinf->text = text;
 }
 
-int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_count,
-                    const struct zinf_group_options *options, zinf_group *ret_group)
+/* 0; -EINVAL with the text. Then it is in @request. */
+static int check_name(struct zinf *zinf, const char *name, struct zi_coll_group *request)
 {
-	ZI_CLIENT_NEED(zinf, zinf, zinf);
-	ZI_CLIENT_NEED(zinf, ret_group, ret_group);
+	size_t bytes = strnlen(name, sizeof(request->name));
+
+	if (!bytes)
+		return zi_client_error(zinf, -EINVAL, "a group with an empty name");
+	if (bytes == sizeof(request->name))
+		return zi_client_error(zinf, -EINVAL,
+		                       "the group's name '%.40s' is longer than %u bytes", name,
+		                       ZI_GROUP_NAME_BYTES - 1);
+	memcpy(request->name, name, bytes);
+	return 0;
+}
+
+/* @name: NULL, all ranks make the group; else its members. */
+static int make_group(struct zinf *zinf, const char *name, const uint32_t *ranks,
+                      uint32_t rank_count, const struct zinf_group_options *options,
+                      zinf_group *ret_group)
+{
 	static const struct zi_sized sized = { "options", "ZINF_GROUP_OPTIONS_INIT",
 		                               sizeof(*options),
 		                               offsetof(struct zinf_group_options, reserved) };
@@ -272,16 +287,22 @@ int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_coun
 
 	if (!r)
 		r = zi_client_enter(zinf); /* All ranks are needed. */
+	if (!r && name)
+		r = check_name(zinf, name, &request);
 	if (r)
 		return err_trace(r);
 	r = check_ranks(zinf, ranks, rank_count, &mask);
 	if (!r)
 		r = zi_client_check_sized(&sized, options ? options : &none, &zinf->text);
+	is_member = mask >> zinf->attach.rank & 1;
+	if (!r && name && !is_member)
+		r = zi_client_error(zinf, -EINVAL,
+		                    "group '%s' does not name this rank, %u: only members make it",
+		                    name, zinf->attach.rank);
 	if (r)
 		return err_trace(zi_client_coll_refuse(zinf, &request.header, ZI_MESSAGE_COLL_GROUP,
 		                                       sizeof(request), r, &request.error,
 		                                       request.reason));
-	is_member = mask >> zinf->attach.rank & 1;
 	if (is_member)
 		fd_count =
 			zi_client_group_spans(zinf, ranks_of, list_ranks(mask, ranks_of)) ? 2 : 1;
@@ -306,6 +327,26 @@ int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_coun
 	}
 	*ret_group = number;
 	return 0;
+}
+
+int zinf_coll_group(struct zinf *zinf, const uint32_t *ranks, uint32_t rank_count,
+                    const struct zinf_group_options *options, zinf_group *ret_group)
+{
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, ret_group, ret_group);
+
+	return err_trace(make_group(zinf, NULL, ranks, rank_count, options, ret_group));
+}
+
+int zinf_coll_group_named(struct zinf *zinf, const char *name, const uint32_t *ranks,
+                          uint32_t rank_count, const struct zinf_group_options *options,
+                          zinf_group *ret_group)
+{
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	ZI_CLIENT_NEED(zinf, name, name);
+	ZI_CLIENT_NEED(zinf, ret_group, ret_group);
+
+	return err_trace(make_group(zinf, name, ranks, rank_count, options, ret_group));
 }
 
 /* ---- leaving, asking ---- */
@@ -339,6 +380,11 @@ int zinf_coll_group_free(struct zinf *zinf, zinf_group number)
 		return zi_client_error(zinf, -EINVAL,
 		                       "the group of all ranks is left by zinf_detach()");
 	r = zi_client_group_find(zinf, number, &group);
+	if (r)
+		return err_trace(r);
+	r = zi_client_check_pending(zinf);
+	if (!r)
+		r = zi_client_call_forget(zinf, group);
 	if (r)
 		return err_trace(r);
 	if (group->call_count)

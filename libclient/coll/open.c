@@ -52,6 +52,13 @@ void zi_client_coll_settle(struct zinf *zinf)
 			zi_client_group_settle(zinf->coll->groups[i], begin_ns);
 }
 
+/* See client.h. */
+void zi_client_coll_notify(struct zinf *zinf)
+{
+	if (zinf->coll && zinf->ticket_event_fd >= 0)
+		zi_node_queue_notify(zinf->coll->queue, zinf->ticket_event_fd);
+}
+
 /* Unmaps and frees; NULL and half-built ones too. */
 void zi_client_coll_close(struct zinf *zinf)
 {
@@ -152,6 +159,8 @@ static int open_with(struct zinf *zinf, const struct zi_coll_opened *opened, uin
 	if (!zinf->coll)
 		return zi_client_error(zinf, -ENOMEM, "no memory for a table of groups");
 	r = zi_node_queue_new(&zinf->coll->queue);
+	if (!r)
+		zi_client_coll_notify(zinf);
 	if (!r)
 		r = map_all(zinf, zinf->coll, opened, fds);
 	if (!r)

@@ -89,6 +89,23 @@ static int refuse_in_parts(struct zinf *zinf, struct zi_client_call *call,
 	return err_trace(zi_client_call_end(zinf, call));
 }
 
+/* Whether @call, which was interrupted, is of these messages. */
+static bool is_same(const struct zi_client_call *call, const struct zinf_coll_p2p *ops,
+                    uint32_t op_count)
+{
+	if (!op_count || call->op.p2p_count != op_count)
+		return false;
+	for (uint32_t i = 0; i < op_count; i++) {
+		const struct zi_node_p2p *p2p = &call->op.p2ps[i];
+
+		if (p2p->is_send != (bool)ops[i].is_send || p2p->peer != ops[i].peer ||
+		    p2p->dtype != (enum zi_dtype)ops[i].dtype ||
+		    p2p->element_count != ops[i].count || p2p->buffer != ops[i].data)
+			return false;
+	}
+	return true;
+}
+
 static int check_count(struct zi_client_call *call, const struct zinf_coll_p2p *ops,
                        uint32_t op_count)
 {
@@ -113,6 +130,9 @@ int zinf_coll_batch(struct zinf *zinf, const struct zinf_coll_p2p *ops, uint32_t
 
 	if (r)
 		return err_trace(r);
+	if (call->op.is_interrupted)
+		return err_trace(
+			zi_client_call_repeat(zinf, call, options, is_same(call, ops, op_count)));
 	r = check_count(call, ops, op_count);
 	if (r && (!ops || !op_count || op_count > P2P_TOLD_MAX))
 		return err_trace(zi_client_call_drop(zinf, call, r));

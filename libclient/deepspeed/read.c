@@ -200,11 +200,35 @@ int zinf_deepspeed_open(const char *path, const struct zinf_deepspeed_facts *fac
 	return err_trace(r);
 }
 
+/* Before struct zinf_step_options got its last field, what follows it here lay that much lower. */
+#define STEP_BYTES  offsetof(struct zinf_step_options, group_betas)
+#define STEP_GROWTH (sizeof(struct zinf_step_options) - STEP_BYTES)
+
+static void get_older(const struct zinf_deepspeed *deepspeed,
+                      struct zinf_deepspeed_config *ret_config)
+{
+	unsigned char older[sizeof(*ret_config)];
+	const unsigned char *newer = (const void *)&deepspeed->config;
+	size_t begin = offsetof(struct zinf_deepspeed_config, step), end = begin + STEP_BYTES;
+	uint32_t step_bytes = STEP_BYTES, bytes = ret_config->bytes;
+
+	memcpy(older, newer, end);
+	memcpy(older + begin, &step_bytes, sizeof(step_bytes));
+	memcpy(older + end, newer + end + STEP_GROWTH, sizeof(older) - end - STEP_GROWTH);
+	memcpy(ret_config, older, bytes);
+	ret_config->bytes = bytes;
+}
+
 /* As in the public header. */
 void zinf_deepspeed_get(const struct zinf_deepspeed *deepspeed,
                         struct zinf_deepspeed_config *ret_config)
 {
 	uint32_t bytes = ZI_MIN(ret_config->bytes, deepspeed->config.bytes);
+
+	if (ret_config->bytes + STEP_GROWTH <= sizeof(*ret_config)) {
+		get_older(deepspeed, ret_config);
+		return;
+	}
 
 	memcpy(ret_config, &deepspeed->config, bytes);
 	ret_config->bytes = bytes;

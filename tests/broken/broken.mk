@@ -107,7 +107,7 @@ endif
 broken-programs: $(JITTERED_STRESS)
 
 # Of VARIANT=tsan those that race; of the others what wakes, sums and tells wrongly.
-check-broken: $(if $(filter tsan,$(VARIANT)),,all $(DEATHS_BIN)) ## collectives that are broken on purpose are noticed by the tests, each [SEED=n]
+check-broken: $(if $(filter tsan,$(VARIANT)),,all $(DEATHS_BIN)) ## break collectives on purpose: the tests must find each defect [SEED=n]
 	@tests/broken/apply $(BROKEN_DIR)
 	@$(MAKE) --no-print-directory -s -j2 broken-programs
 	@tests/broken/check $(BUILD) $(SEED)

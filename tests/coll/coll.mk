@@ -72,7 +72,7 @@ check-coll: all $(COLL_BIN) $(WRONG_COLL) ## random collectives of 1 to 9 ranks 
 	echo "check-coll: $(words $(COLL_LIES)) lies and another tree were found"
 
 DEATHS ?= 40
-check-deaths: all $(DEATHS_BIN) ## ranks that are killed inside collectives, or write on what they share [SEED=n DEATHS=n]
+check-deaths: all $(DEATHS_BIN) ## kill ranks inside collectives, or let them overwrite shared memory [SEED=n DEATHS=n]
 	@ZINF_BUILD=$(BUILD) $(DEATHS_BIN) --seed $(SEED) --rounds $(DEATHS)
 	@ZINF_BUILD=$(BUILD) $(firstword $(HOSTILE_BIN)) --seed $(SEED) --rounds $(DEATHS)
 	@if [ -e $(NET) ]; then \

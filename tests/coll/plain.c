@@ -81,8 +81,13 @@ static uint32_t narrow_bf16(float value)
 	return kept + (rest > 0x8000u || (rest == 0x8000u && (kept & 1u)));
 }
 
-static float widen(uint64_t bits, enum zi_dtype dtype)
+static double widen(uint64_t bits, enum zi_dtype dtype)
 {
+	double value;
+
+	memcpy(&value, &bits, sizeof value);
+	if (dtype == ZI_DTYPE_F64)
+		return value;
 	if (dtype == ZI_DTYPE_F32)
 		return f32_of((uint32_t)bits);
 	return dtype == ZI_DTYPE_BF16 ? f32_of((uint32_t)bits << 16) : widen_f16((uint32_t)bits);
@@ -96,7 +101,31 @@ static uint64_t narrow(float value, enum zi_dtype dtype)
 	return dtype == ZI_DTYPE_BF16 ? narrow_bf16(value) : narrow_f16(value);
 }
 
+static uint64_t narrow_f64(double value)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &value, sizeof bits);
+	return isnan(value) ? 0x7ff8000000000000 : bits;
+}
+
 /* ---- what is in the sources ---- */
+
+static uint64_t double_bits(uint64_t random, enum script_style style)
+{
+	static const uint64_t edges[] = {
+		0x0000000000000000, 0x8000000000000000, 0x0000000000000001, 0x800fffffffffffff,
+		0x7fefffffffffffff, 0xffefffffffffffff, 0x7ff0000000000000, 0xfff0000000000000,
+		0x7ff8000000000000, 0xfff4000000000001, 0x0010000000000000, 0x3ff0000000000000
+	};
+	uint32_t pick = (uint32_t)(random >> 40) % 16u;
+
+	if (style == SCRIPT_EDGE && pick < ZI_COUNT_OF(edges))
+		return edges[pick];
+	if (style != SCRIPT_ORDINARY)
+		return random;
+	return (random & 0x800fffffffffffff) | (1003 + (random >> 52) % 25u) << 52;
+}
 
 static uint64_t float_bits(uint64_t random, enum zi_dtype dtype, enum script_style style)
 {
@@ -131,6 +160,8 @@ static uint64_t element(const struct script_call *call, uint32_t member, uint64_
 	uint64_t random = script_mix(call->seed * 0x100000001b3ull + ((uint64_t)member << 48) +
 	                             index * 0x9e3779b9ull);
 
+	if (call->dtype == ZI_DTYPE_F64)
+		return double_bits(random, call->style);
 	if (zi_dtype_is_float(call->dtype))
 		return float_bits(random, call->dtype, call->style);
 	return random & (UINT64_MAX >> (64 - 8 * zi_dtype_bytes(call->dtype)));
@@ -154,7 +185,7 @@ bool plain_has_message(const struct script_call *call, uint32_t from, uint32_t t
 
 /* ---- joining ---- */
 
-static float join_floats(float low, float high, enum zi_reduce_op op)
+static double join_floats(double low, double high, enum zi_reduce_op op)
 {
 	switch (op) {
 	case ZI_REDUCE_PROD:
@@ -204,7 +235,7 @@ static uint64_t join_integers(uint64_t low, uint64_t high, enum zi_reduce_op op,
 struct tree {
 	uint32_t size, depth;
 	uint32_t sizes[8];
-	float floats[8];
+	double floats[8]; /* of f32 its numbers */
 	uint64_t integers[8];
 };
 
@@ -213,6 +244,8 @@ static void tree_join_top(struct tree *tree, const struct script_call *call)
 	uint32_t low = tree->depth - 2, high = tree->depth - 1;
 
 	tree->floats[low] = join_floats(tree->floats[low], tree->floats[high], call->reduce_op);
+	if (call->dtype != ZI_DTYPE_F64) /* of two f32 as exact as in f32, and rounded once */
+		tree->floats[low] = (float)tree->floats[low];
 	if (!zi_dtype_is_float(call->dtype)) {
 		uint32_t width = zi_dtype_bytes(call->dtype);
 
@@ -235,7 +268,7 @@ static uint64_t join(const struct script_call *call, uint32_t members, uint64_t 
 		uint64_t bits = element(call, member, index);
 
 		tree.sizes[tree.depth] = 1;
-		tree.floats[tree.depth] = is_float ? widen(bits, call->dtype) : 0.0f;
+		tree.floats[tree.depth] = is_float ? widen(bits, call->dtype) : 0.0;
 		tree.integers[tree.depth++] = bits;
 		while (tree.depth >= 2 && tree.sizes[tree.depth - 2] == tree.sizes[tree.depth - 1])
 			tree_join_top(&tree, call);
@@ -244,9 +277,13 @@ static uint64_t join(const struct script_call *call, uint32_t members, uint64_t 
 		tree_join_top(&tree, call);
 	if (!is_float)
 		return tree.integers[0];
+	if (call->dtype == ZI_DTYPE_F64)
+		return narrow_f64(call->reduce_op == ZI_REDUCE_AVG
+		                          ? tree.floats[0] * (1.0 / members)
+		                          : tree.floats[0]);
 	if (call->reduce_op == ZI_REDUCE_AVG)
-		tree.floats[0] *= (float)(1.0 / members);
-	return narrow(tree.floats[0], call->dtype);
+		tree.floats[0] = (float)tree.floats[0] * (float)(1.0 / members);
+	return narrow((float)tree.floats[0], call->dtype);
 }
 
 /* ---- calls ---- */

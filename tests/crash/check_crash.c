@@ -59,6 +59,9 @@ static const char *const trainer_point_names[_TRAINER_POINT_COUNT] = {
 	[TRAINER_BACKWARD] = "all gradients reduced",
 	[TRAINER_STEPPED] = "step called",
 	[TRAINER_WAITED] = "step committed",
+	[TRAINER_NORMED] = "norm told",
+	[TRAINER_WASTED] = "a step to be discarded",
+	[TRAINER_DISCARDED] = "a step discarded",
 };
 
 /* A class that the undisturbed run used, each as likely as the other, and a call of it. */
@@ -86,6 +89,16 @@ static void draw_request(struct draw *random, const struct scene *scene, struct 
 	               (unsigned long long)(1 + draw(random, scene->request_total)));
 }
 
+/* One that steps of this kind have beside those of every step. */
+static void draw_other_point(struct draw *random, const struct kind *kind, struct fate *fate)
+{
+	bool is_discard = kind->discard_count && (!kind->is_deferred || draw(random, 3));
+
+	fate->at =
+		!is_discard ? TRAINER_NORMED : TRAINER_WASTED + (enum trainer_point)draw(random, 2);
+	fate->step -= is_discard; /* It comes before the step. */
+}
+
 static void draw_trainer_point(struct draw *random, const struct scene *scene, struct fate *fate)
 {
 	bool is_first = draw(random, 4) == 0;
@@ -95,8 +108,11 @@ static void draw_trainer_point(struct draw *random, const struct scene *scene, s
 	fate->at = is_first ? TRAINER_BORN + (enum trainer_point)draw(random, TRAINER_STEP_BEGUN -
 	                                                                              TRAINER_BORN)
 	                    : TRAINER_STEP_BEGUN +
-	                              (enum trainer_point)draw(random, _TRAINER_POINT_COUNT -
+	                              (enum trainer_point)draw(random, _TRAINER_PLAIN_COUNT -
 	                                                                       TRAINER_STEP_BEGUN);
+	if (!is_first && (scene->kind->is_deferred || scene->kind->discard_count) &&
+	    draw(random, 3) == 0)
+		draw_other_point(random, scene->kind, fate);
 	if (fate->at == TRAINER_MATERIALIZED)
 		fate->step = -1;
 	/* Of rank 0 alone, or of whoever is the root of the first unit. */

@@ -15,7 +15,7 @@ $(CRASH_BIN): $(call objects,tests/crash) $(GUARD) $(HARNESS_A) $(LIBCLIENT_A)
 build-tests: $(CRASH_BIN) $(CRASH_SO)
 
 POINTS ?= 300
-check-crash: all $(CRASH_BIN) $(CRASH_SO) ## kill -9 of ranks and daemon at seeded points [SEED=n POINTS=n, POINT=i alone]
+check-crash: all $(CRASH_BIN) $(CRASH_SO) ## kill -9 of ranks and daemon at random points [SEED=n POINTS=n, POINT=i: only that one]
 	@ZINF_BUILD=$(BUILD) $(CRASH_BIN) --seed $(SEED) --points $(POINTS) $(if $(POINT),--point $(POINT))
 
 # A zinfd whose jobs commit as those of several nodes do, among the other programs.
@@ -23,5 +23,5 @@ VOTES := $(BUILD)/votes
 $(eval $(call wrapped_zinfd,votes,job_new,$(BUILD)/tests/crash/votes/wrap.o $(BUILD)/tests/power/votes.o))
 
 .PHONY: check-crash-votes
-check-crash-votes: all $(CRASH_BIN) $(CRASH_SO) $(VOTES)/bin/zinfd ## the same, of jobs that keep the former commit [SEED=n POINTS=n, POINT=i alone]
+check-crash-votes: all $(CRASH_BIN) $(CRASH_SO) $(VOTES)/bin/zinfd ## the same with jobs that keep the previous commit [SEED=n POINTS=n, POINT=i: only that one]
 	@ZINF_BUILD=$(VOTES) $(CRASH_BIN) --seed $(SEED) --points $(POINTS) $(if $(POINT),--point $(POINT))

@@ -55,6 +55,15 @@ static void draw_storage(struct draw *random, struct kind *kind)
 		kind->path_count = 1 + toss(random, 3);
 }
 
+/* An early update needs the options when the step begins, and cannot be discarded. */
+static void draw_end(struct draw *random, struct kind *kind)
+{
+	if (kind->update_early)
+		return;
+	kind->is_deferred = toss(random, 2);
+	kind->discard_count = toss(random, 3);
+}
+
 static const char *word(bool is_so, const char *words)
 {
 	return is_so ? words : "";
@@ -69,7 +78,7 @@ static void describe(struct kind *kind)
 		               kind->commit_interval);
 	(void)snprintf(
 		kind->words, sizeof(kind->words),
-		"%s, world %u, state in %s%s%s%s%s%s%s%s%s%s%s%s%s",
+		"%s, world %u, state in %s%s%s%s%s%s%s%s%s%s%s%s%s%s%s",
 		kind->dtype == ZINF_BF16 ? "bf16" : "fp32", kind->world,
 		kind->offload != ZINF_OFFLOAD_NVME ? "memory"
 		: kind->is_ring                    ? "NVMe by io_uring"
@@ -82,7 +91,9 @@ static void describe(struct kind *kind)
 		word(kind->update_early, ", update_early"), word(kind->max_norm > 0, ", clipped"),
 		word(kind->grad_reduction == ZINF_REDUCE_PER_MICRO_BATCH, ", per micro-batch"),
 		word(kind->accumulate > 1, ", 2 micro-batches"), word(kind->is_eager, ", eager"),
-		word(kind->infinite_step, ", a step that is skipped"));
+		word(kind->infinite_step, ", a step that is skipped"),
+		word(kind->is_deferred, ", deferred options"),
+		word(kind->discard_count, ", discarded steps"));
 	if (kind->has_snapshots)
 		(void)strncat(kind->words, ", snapshots",
 		              sizeof(kind->words) - strlen(kind->words) - 1);
@@ -114,6 +125,7 @@ struct kind kind_draw(uint64_t seed, uint32_t index)
 		draw_storage(&random, &kind);
 	if (!kind.path_count)
 		kind.path_count = 1;
+	draw_end(&random, &kind);
 	describe(&kind);
 	return kind;
 }

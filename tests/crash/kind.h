@@ -23,7 +23,7 @@ struct draw {
 uint64_t draw(struct draw *draw, uint64_t below);
 
 struct kind {
-	char words[256]; /* for people */
+	char words[320]; /* for people */
 	uint32_t world;
 	enum zinf_dtype dtype;
 	enum zinf_offload offload, offload_param;
@@ -37,7 +37,9 @@ struct kind {
 	bool want_norm, update_early;
 	uint32_t accumulate, infinite_step;
 	bool is_eager;
-	bool has_snapshots; /* taken and removed while the job runs */
+	bool is_deferred;       /* options of a step come when it ends */
+	uint32_t discard_count; /* steps that are discarded before each one */
+	bool has_snapshots;     /* taken and removed while the job runs */
 };
 
 /* The @index-th kind of @seed. */

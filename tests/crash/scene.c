@@ -111,6 +111,8 @@ static struct trainer_settings settings_of(struct scene *scene)
 	settings.accumulate = kind->accumulate;
 	settings.infinite_step = kind->infinite_step;
 	settings.is_eager = kind->is_eager;
+	settings.is_deferred = kind->is_deferred;
+	settings.discard_count = kind->discard_count;
 	settings.steps = SCENE_STEPS;
 	settings.hook = hook;
 	settings.hook_arg = scene;

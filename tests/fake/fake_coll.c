@@ -74,6 +74,7 @@ void fake_coll_group(struct fake_daemon *fake)
 	} };
 	int fd = -1;
 
+	memcpy(fake->coll_name, request->name, sizeof(fake->coll_name));
 	if (is_refused(fake, request->error, request->reason))
 		return;
 	if (is_member) {
@@ -104,6 +105,11 @@ const struct zi_coll_fail *fake_daemon_coll_fail(const struct fake_daemon *fake)
 const struct zi_coll_abort *fake_daemon_coll_abort(const struct fake_daemon *fake)
 {
 	return &fake->coll_abort;
+}
+
+const char *fake_daemon_coll_name(const struct fake_daemon *fake)
+{
+	return fake->coll_name;
 }
 
 const struct zi_coll_group *fake_daemon_coll_refusal(const struct fake_daemon *fake)

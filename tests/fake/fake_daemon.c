@@ -24,6 +24,7 @@ static void drop_session(struct fake_daemon *fake)
 	zi_region_destroy(&fake->grad);
 	zi_region_destroy(&fake->staging);
 	zi_region_destroy(&fake->tensors);
+	zi_region_destroy(&fake->state);
 	zi_region_destroy(&fake->verdicts);
 	zi_region_destroy(&fake->arenas);
 	for (uint32_t i = 0; i < FAKE_GROUPS; i++)
@@ -88,7 +89,7 @@ struct fake_daemon *fake_daemon_start(const struct fake_daemon_options *options)
 	fake->committed_step = options->committed_step;
 	fake->socket_fd = fake->doorbell_fd = fake->wakeup_fd = -1;
 	fake->up = fake->down = fake->param = fake->grad = fake->staging = fake->tensors =
-		fake->verdicts = fake->arenas = (struct zi_region)ZI_REGION_INIT;
+		fake->state = fake->verdicts = fake->arenas = (struct zi_region)ZI_REGION_INIT;
 	for (uint32_t i = 0; i < FAKE_GROUPS; i++)
 		fake->boards[i] = (struct zi_region)ZI_REGION_INIT;
 	must(mkdtemp(guard_path(fake->folder, sizeof(fake->folder), "fake")));
@@ -96,6 +97,7 @@ struct fake_daemon *fake_daemon_start(const struct fake_daemon_options *options)
 	must(zi_control_listen(fake->path, 0600, &text, &fake->listen_fd) == 0);
 	fake->stop_fd = eventfd(0, EFD_CLOEXEC);
 	fake->dead_fd = eventfd(0, EFD_CLOEXEC);
+	fake->release_fd = eventfd(0, EFD_CLOEXEC);
 	must(zi_thread_start(&fake->thread, "fake-daemon", serve, fake) == 0);
 	return fake;
 }
@@ -107,14 +109,23 @@ static void poke(struct fake_daemon *fake)
 	must(write(fake->stop_fd, &one, sizeof(one)) == sizeof(one));
 }
 
+void fake_daemon_release(struct fake_daemon *fake)
+{
+	const uint64_t one = 1;
+
+	must(write(fake->release_fd, &one, sizeof(one)) == sizeof(one));
+}
+
 struct fake_daemon *fake_daemon_stop(struct fake_daemon *fake)
 {
+	fake_daemon_release(fake);
 	poke(fake);
 	must(zi_thread_join(&fake->thread) == 0);
 	drop_session(fake);
 	zi_close(fake->listen_fd);
 	zi_close(fake->stop_fd);
 	zi_close(fake->dead_fd);
+	zi_close(fake->release_fd);
 	unlink(fake->path);
 	rmdir(fake->folder);
 	free(fake->message);
@@ -153,6 +164,11 @@ uint32_t fake_daemon_count(const struct fake_daemon *fake, unsigned on)
 	return fake->counts[on];
 }
 
+uint16_t fake_daemon_write_flags(const struct fake_daemon *fake)
+{
+	return fake->write_flags;
+}
+
 const struct zi_attach *fake_daemon_attach(const struct fake_daemon *fake)
 {
 	return &fake->attach;
@@ -166,6 +182,11 @@ const struct zi_job_training *fake_daemon_training(const struct fake_daemon *fak
 const struct zi_step_group *fake_daemon_step_groups(const struct fake_daemon *fake)
 {
 	return fake->step_groups;
+}
+
+const struct zi_step_betas *fake_daemon_step_betas(const struct fake_daemon *fake)
+{
+	return fake->step_betas;
 }
 
 const struct zi_step_options *fake_daemon_step_options(const struct fake_daemon *fake)

@@ -47,6 +47,7 @@ enum fake_lie {
 	FAKE_LIE_SQ_HEAD,
 	FAKE_LIE_TENSOR_OUTSIDE, /* a tensor that ends behind its memory */
 	FAKE_LIE_TENSOR_SHORT,   /* less memory than was asked for */
+	FAKE_LIE_STATE_SHORT,    /* a window for optimizer state that is too short */
 	FAKE_LIE_COLL_ARENA,     /* arenas smaller than was asked for */
 	FAKE_LIE_COLL_VERDICT,   /* verdicts of 64 bytes */
 	FAKE_LIE_COLL_BOARD,     /* a board of one page */
@@ -74,9 +75,12 @@ struct fake_daemon_options {
 	bool has_pool;       /* parameters, though offload_param is not nvme: below */
 	bool is_eventfd;     /* wakes the client by an eventfd; else by a pipe */
 	enum fake_lie lie;
-	unsigned die_on;      /* FAKE_ON_*: closes everything */
-	unsigned last_on;     /* completes it, and closes everything without waking the client */
-	unsigned silent_on;   /* takes it, never answers */
+	unsigned die_on;    /* FAKE_ON_*: closes everything */
+	unsigned last_on;   /* completes it, and closes everything without waking the client */
+	unsigned silent_on; /* takes it, never answers */
+	unsigned hold_on;   /* takes it; does nothing from then on until fake_daemon_release() */
+	void (*on_hold)(void *arg); /* on its thread, when it has taken that; NULL: none */
+	void *hold_arg;
 	unsigned late_on;     /* answers it when the next request comes */
 	unsigned break_on;    /* the group breaks: -EPIPE by rank 1 */
 	bool is_break_silent; /* … without NOTICE */
@@ -95,6 +99,9 @@ const char *fake_daemon_path(const struct fake_daemon *fake);
 /* Closes the client's socket as a killed daemon would; returns when it is done. */
 void fake_daemon_die(struct fake_daemon *fake);
 
+/* Goes on with what hold_on names, and all that came since; later ones are answered at once. */
+void fake_daemon_release(struct fake_daemon *fake);
+
 /* With offload_param nvme, or has_pool, its pool holds two units: a unit lies in the one or the
  * other half, turn by turn, filled with the number of the unshard (from 1). */
 
@@ -108,11 +115,14 @@ bool fake_daemon_saw_readable(const struct fake_daemon *fake);
 
 /* What it saw; call after an answer to something later, or after fake_daemon_stop(). */
 uint32_t fake_daemon_count(const struct fake_daemon *fake, unsigned on);
+/* Flags of the last PARAM_WRITE_END. */
+uint16_t fake_daemon_write_flags(const struct fake_daemon *fake);
 const struct zi_attach *fake_daemon_attach(const struct fake_daemon *fake);
 /* Its tail; NULL: it had none. */
 const struct zi_job_training *fake_daemon_training(const struct fake_daemon *fake);
-/* (ZI_PARAM_GROUPS_MAX,) of the newest STEP_BEGIN. */
+/* (ZI_PARAM_GROUPS_MAX,) of the newest STEP_BEGIN, or STEP_OPTIONS, as are the next two. */
 const struct zi_step_group *fake_daemon_step_groups(const struct fake_daemon *fake);
+const struct zi_step_betas *fake_daemon_step_betas(const struct fake_daemon *fake);
 const struct zi_step_options *fake_daemon_step_options(const struct fake_daemon *fake);
 /* The blob of the newest STEP or COMMIT. */
 const void *fake_daemon_blob(const struct fake_daemon *fake, uint64_t *ret_bytes);
@@ -124,6 +134,8 @@ const struct zi_coll_abort *fake_daemon_coll_abort(const struct fake_daemon *fak
 /* The newest COLL_GROUP that its rank refuses itself: it is answered by its error. So is such a
  * COLL_OPEN, of which error, reason and nothing else are in it. */
 const struct zi_coll_group *fake_daemon_coll_refusal(const struct fake_daemon *fake);
+/* Name of the newest COLL_GROUP; "": none. */
+const char *fake_daemon_coll_name(const struct fake_daemon *fake);
 /* The training group breaks now, as by break_on. */
 void fake_daemon_break(struct fake_daemon *fake);
 /* Gives a verdict, a positive errno, and wakes who sleeps. After COLL_OPENED. */

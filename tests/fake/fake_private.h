@@ -10,7 +10,7 @@
 #include "common/wire/ring.h"
 #include "tests/fake/fake_daemon.h"
 
-#define FAKE_COUNTS 0x120u
+#define FAKE_COUNTS 0x140u
 #define FAKE_GROUPS 4u
 
 /* What a test double cannot do without; NDEBUG builds too. */
@@ -21,16 +21,21 @@ struct fake_daemon {
 	struct zi_thread thread;
 	char folder[64], path[96];
 	int listen_fd, stop_fd, dead_fd;
+	int release_fd; /* an eventfd */
+	bool is_released;
 	int socket_fd;
 	bool is_dying; /* asked by the test; written before stop_fd */
 
-	struct zi_region up, down, param, grad, staging, tensors;
+	struct zi_region up, down, param, grad, staging, tensors, state;
+	float kept_state[32]; /* what the last STATE_WRITE brought; the last STATE_READ gets it */
+	uint16_t write_flags; /* of the last PARAM_WRITE_END */
 	struct zi_region verdicts, arenas, boards[FAKE_GROUPS];
-	uint32_t group_count;              /* the world's among them */
-	struct zi_coll_fail coll_fail;     /* the newest */
-	struct zi_coll_abort coll_abort;   /* so */
-	struct zi_coll_group coll_refusal; /* so */
-	uint64_t tensor_bytes;             /* of the last put */
+	uint32_t group_count;                /* the world's among them */
+	struct zi_coll_fail coll_fail;       /* the newest */
+	struct zi_coll_abort coll_abort;     /* so */
+	struct zi_coll_group coll_refusal;   /* so */
+	char coll_name[ZI_GROUP_NAME_BYTES]; /* of the newest COLL_GROUP */
+	uint64_t tensor_bytes;               /* of the last put */
 	int doorbell_fd, wakeup_fd, wakeup_client_fd;
 	bool has_rings;
 	struct zi_ring_consumer sq;
@@ -42,6 +47,7 @@ struct fake_daemon {
 	bool has_training;               /* or one of zeros */
 	struct zi_step_options step_options;
 	struct zi_step_group step_groups[ZI_PARAM_GROUPS_MAX];
+	struct zi_step_betas step_betas[ZI_PARAM_GROUPS_MAX];
 	char blob[ZI_BLOB_BYTES];
 	uint64_t blob_bytes;
 	char layout[4096];

@@ -82,6 +82,8 @@ static void complete(struct fake_daemon *fake, const struct zi_sqe *sqe)
 			cqe.values[0] = fake->tensors.bytes - 4;
 		if (sqe->opcode == ZI_OP_TENSOR_GET)
 			cqe.values[1] = fake->tensor_bytes;
+	} else if (sqe->opcode == ZI_OP_GRAD_NORM) {
+		memcpy(&cqe.values[0], &(double){ 2.5 }, sizeof(double));
 	} else if (sqe->opcode == ZI_OP_TENSOR_PUT) {
 		fake->tensor_bytes = sqe->args[1];
 	} else if ((sqe->opcode == ZI_OP_RESHARD || sqe->opcode == ZI_OP_REDUCE) && fake->watched) {
@@ -118,10 +120,12 @@ bool fake_take_slot(struct fake_daemon *fake)
 	if (!fake->has_rings || zi_ring_pop(&fake->sq, &sqe))
 		return false;
 	must(zi_check_sqe(&sqe, fake->unit_count, NULL) == 0);
-	if (sqe.opcode == ZI_OP_STEP_BEGIN)
+	if (sqe.opcode == ZI_OP_STEP_BEGIN || sqe.opcode == ZI_OP_STEP_OPTIONS)
 		fake->step_options = ((struct zi_uplink_header *)fake->up.base)->step_options;
 	memcpy(fake->step_groups, (char *)fake->up.base + zi_uplink_groups_offset(fake->cq.entries),
 	       sizeof(fake->step_groups));
+	memcpy(fake->step_betas, (char *)fake->up.base + zi_uplink_betas_offset(fake->cq.entries),
+	       sizeof(fake->step_betas));
 	if (sqe.opcode == ZI_OP_STEP || sqe.opcode == ZI_OP_COMMIT)
 		take_blob(fake, &sqe);
 	if (fake_misbehave(fake, FAKE_ON_OP(sqe.opcode)))

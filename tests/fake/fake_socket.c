@@ -10,6 +10,7 @@
 #include "common/base/fd.h"
 #include "common/wire/check.h"
 #include "common/wire/geometry.h"
+#include "common/wire/state.h"
 #include "tests/fake/fake_private.h"
 
 /* ---- sending ---- */
@@ -327,6 +328,31 @@ static void on_write_end(struct fake_daemon *fake)
 		               plane_offset(fake, unit, fake->attach.config.param_dtype),
 		       fake->staging.base, fake->staging.bytes);
 	zi_region_destroy(&fake->staging);
+	fake->write_flags = ((const struct zi_message_header *)(const void *)fake->message)->flags;
+	reply_done(fake);
+}
+
+static void on_state_open(struct fake_daemon *fake)
+{
+	uint64_t bytes = ZI_STATE_WINDOW_ELEMENTS * sizeof(float);
+	struct zi_state_opened told[2] = { { .bytes = bytes } };
+	int fd;
+
+	if (fake->options.lie == FAKE_LIE_STATE_SHORT)
+		told->bytes -= 4096;
+	must(!zi_region_create("state", bytes, ZI_PAGES_SMALL, NULL, &fake->state));
+	fd = fake_region_fd(fake, &fake->state, false);
+	fake_reply(fake, told, ZI_MESSAGE_STATE_OPENED, sizeof(*told), &fd, 1);
+	close(fd);
+}
+
+/* It keeps the first elements of what was written last, whatever that was. */
+static void on_state_range(struct fake_daemon *fake, uint16_t type)
+{
+	if (type == ZI_MESSAGE_STATE_WRITE)
+		memcpy(fake->kept_state, fake->state.base, sizeof(fake->kept_state));
+	else
+		memcpy(fake->state.base, fake->kept_state, sizeof(fake->kept_state));
 	reply_done(fake);
 }
 
@@ -398,15 +424,32 @@ static void answer(struct fake_daemon *fake, uint16_t type)
 		return reply_done(fake);
 	case ZI_MESSAGE_TENSOR_OPEN:
 		return on_tensor_open(fake);
+	case ZI_MESSAGE_STATE_OPEN:
+		return on_state_open(fake);
+	case ZI_MESSAGE_STATE_READ:
+	case ZI_MESSAGE_STATE_WRITE:
+		return on_state_range(fake, type);
 	default:
 		return reply_done(fake);
 	}
+}
+
+static void hold(struct fake_daemon *fake)
+{
+	uint64_t count;
+
+	fake->is_released = true;
+	if (fake->options.on_hold)
+		fake->options.on_hold(fake->options.hold_arg);
+	must(read(fake->release_fd, &count, sizeof(count)) == sizeof(count));
 }
 
 /* True when the options want something else than an answer. */
 bool fake_misbehave(struct fake_daemon *fake, unsigned on)
 {
 	fake->counts[on]++;
+	if (on == fake->options.hold_on && !fake->is_released)
+		hold(fake);
 	if (on == fake->options.die_on) {
 		fake_hang_up(fake);
 		return true;

@@ -47,7 +47,7 @@ struct blow blow_draw(struct draw *random, struct crew *crew)
 	crew->point = is_early ? TRAINER_ATTACHED + (enum trainer_point)draw(random, 6)
 	                       : TRAINER_STEP_BEGUN +
 	                                 (enum trainer_point)draw(
-						 random, _TRAINER_POINT_COUNT - TRAINER_STEP_BEGUN);
+						 random, _TRAINER_PLAIN_COUNT - TRAINER_STEP_BEGUN);
 	/* Of what is not made yet; after the last blow a job may have nothing left to make. */
 	stood = ZI_MIN(ZI_MAX(crew_acknowledged(crew), 0), CREW_STEPS - 1);
 	crew->point_step = is_early ? 0 : stood + 1 + (int64_t)draw(random, CREW_STEPS - stood);

@@ -14,8 +14,8 @@
 #define CREW_STEPS 6u
 /* Of each waiting call of a rank; and of a rank that must have heard of a loss, on a busy machine.
  */
-#define CREW_CALL_MS     20000u
-#define CREW_PATIENCE_MS 90000u
+#define CREW_CALL_MS     60000u
+#define CREW_PATIENCE_MS 180000u
 
 struct crew_kind {
 	char words[256]; /* for people */

@@ -9,5 +9,5 @@ $(FAR_BIN): $(call objects,tests/far) $(BUILD)/tests/crash/kind.o $(GUARD) $(HAR
 .PHONY: check-crash-nodes
 build-tests: $(FAR_BIN)
 
-check-crash-nodes: all $(FAR_BIN) ## ranks, workers, daemons, nodes of one job are killed, stopped; what is refused [SEED=n POINTS=n, POINT=i alone]
+check-crash-nodes: all $(FAR_BIN) ## kill and stop ranks, workers, daemons and nodes of one job [SEED=n POINTS=n, POINT=i alone]
 	@ZINF_BUILD=$(BUILD) $(FAR_BIN) --seed $(SEED) --points $(POINTS) $(if $(POINT),--point $(POINT))

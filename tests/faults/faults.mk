@@ -16,6 +16,6 @@ $(KERNEL_FAULTS_BIN): $(call objects,tests/faults/kernel) $(BUILD)/tests/faults/
 build-tests: $(FAULTS_BIN) $(KERNEL_FAULTS_BIN)
 
 STRIDE ?= 1
-check-faults: all $(FAULTS_BIN) $(KERNEL_FAULTS_BIN) ## every fault of a disk at every block of a small job [SEED=n STRIDE=n: one site in n]
+check-faults: all $(FAULTS_BIN) $(KERNEL_FAULTS_BIN) ## every fault of a disk at every block of a small job [SEED=n STRIDE=n: only one block in n]
 	@ZINF_BUILD=$(BUILD) $(FAULTS_BIN) --seed $(SEED) --stride $(STRIDE)
 	@ZINF_BUILD=$(BUILD) $(KERNEL_FAULTS_BIN)

@@ -25,6 +25,8 @@ static void send_group(struct peer *peer, uint8_t mask, uint8_t how)
 {
 	struct zi_coll_group message = { .timeout_ms = how & 8 ? 1 : 0 };
 
+	if (how & 16)
+		message.name[0] = how & 32 ? 'g' : '\x1b';
 	message.members[how & 128 ? how % ZI_GROUP_MASK_WORDS : 0] = mask;
 	if (how & 64) {
 		message.error = (how & 32 ? 1 : -1) * (how & 31);

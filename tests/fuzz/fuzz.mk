@@ -16,9 +16,11 @@ $(FUZZ_PARTS_A): $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(FUZZ_SRC) tests/fuzz
 # The client's target is its own daemon: it stands where libclient connects.
 $(BUILD)/tests/fuzz/fuzz_client: LDFLAGS += -Wl,--wrap=zi_control_connect
 
-# The house commits, reads and writes in the loop's thread.
+# The house commits, reads, writes and flushes in the loop's thread, and knows what a turn finds.
 HOUSE_BIN := $(patsubst %,$(BUILD)/tests/fuzz/fuzz_%,rings socket tensors load)
-$(HOUSE_BIN): LDFLAGS += -Wl,--wrap=catalog_submit,--wrap=nvme_engine_submit,--wrap=nvme_engine_cancel
+HOUSE_DOUBLES := catalog_submit nvme_engine_submit nvme_engine_cancel tier_flusher_new tier_flusher_free \
+	tier_flusher_ask zi_loop_post zi_message_send epoll_wait fallocate
+$(HOUSE_BIN): LDFLAGS += $(HOUSE_DOUBLES:%=-Wl,--wrap=%)
 
 # What zctl reads is zctl's.
 $(BUILD)/tests/fuzz/fuzz_model: $(ZCTL_PARTS_A)
@@ -62,11 +64,11 @@ fuzz-repeat: ## run one input again: TARGET=name FILE=path
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=fuzz build-fuzz
 	@tests/fuzz/run.sh build/fuzz repeat $(TARGET) $(FILE)
 
-fuzz-minimize: ## keep in the corpora only what reaches something that the others do not
+fuzz-minimize: ## remove corpus inputs that reach no code of their own
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=fuzz build-fuzz
 	@tests/fuzz/run.sh build/fuzz minimize $(if $(FUZZ_TARGET),$(FUZZ_TARGET),$(FUZZ_TARGETS))
 
-fuzz-seeds: $(FUZZ_SEEDS_BIN) ## make the kept inputs of the catalog's file anew, after a change of its tables
+fuzz-seeds: $(FUZZ_SEEDS_BIN) ## make the corpus of the catalog file again, after a change of its tables
 	@tests/fuzz/run.sh $(BUILD) unpack catalog_file
 	@$(FUZZ_SEEDS_BIN) $(BUILD)/kept/catalog_file
 	@tests/fuzz/run.sh $(BUILD) pack catalog_file
@@ -75,7 +77,7 @@ fuzz-pack: ## put the inputs of the folders tests/fuzz/corpus/TARGET/ into the a
 	@tests/fuzz/run.sh $(BUILD) unpack $(FUZZ_LOOSE)
 	@tests/fuzz/run.sh $(BUILD) pack $(FUZZ_LOOSE)
 
-check-fuzz: $(FUZZ_BIN) $(FUZZ_SEEDS_BIN) ## repeat every input that fuzzing has kept
+check-fuzz: $(FUZZ_BIN) $(FUZZ_SEEDS_BIN) ## run every input of the corpora
 	@tests/fuzz/run.sh $(BUILD) unpack catalog_file
 	@$(FUZZ_SEEDS_BIN) --check $(BUILD)/kept/catalog_file
 	@printf '%s\n' $(FUZZ_TARGETS) | xargs -n 1 -P 2 tests/fuzz/run.sh $(BUILD) replay

@@ -12,6 +12,7 @@
 #include "daemon/worker/net/follow_private.h"
 #include "daemon/worker/net/mail.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/lanes.h"
 
 #define SLAB_BYTES    ZI_FAR_GROUP_BYTES
 #define ARENAS_BYTES  65536u
@@ -20,13 +21,6 @@
 #define EXCHANGES_MAX 48u
 /* Of every rank here: no piece waits. */
 #define STEPS_MADE 0x40000000u
-
-struct net_lane {
-	char *memory;
-	uint64_t bytes;
-	uint32_t peer;
-	uint64_t places[2]; /* of receives: the present call's, the next one's */
-};
 
 struct exchange_room {
 	struct net_exchange exchange;
@@ -46,9 +40,8 @@ static struct zi_far_shape shape;
 static struct zi_board_member *board;
 static char *slab;
 static struct zi_verdicts *verdicts;
-static struct net_lane lanes[MEMBERS_MAX];
 static struct exchange_room rooms[2 * ZI_FAR_AHEAD];
-static uint32_t lane_count, room_count, exchange_count, call_count;
+static uint32_t room_count, exchange_count, call_count;
 
 int LLVMFuzzerInitialize(int *argument_count, char ***arguments)
 {
@@ -177,19 +170,6 @@ static void say_counts(uint32_t node)
 
 /* ---- doubles: lanes ---- */
 
-struct net_mesh *nodes_mesh(struct nodes *nodes)
-{
-	(void)nodes;
-	return NULL;
-}
-
-const char *nodes_name(const struct nodes *nodes, uint32_t node)
-{
-	(void)nodes;
-	fuzz_check(node < shape.node_count, "a node");
-	return "node N (10.0.0.1, host)";
-}
-
 void nodes_ask(struct nodes *nodes, uint32_t node, const struct net_asked *asked)
 {
 	(void)nodes;
@@ -197,47 +177,25 @@ void nodes_ask(struct nodes *nodes, uint32_t node, const struct net_asked *asked
 	fuzz_check(node < shape.node_count && node != shape.node, "whom to ask");
 }
 
-int net_lane_new(struct net_mesh *mesh, uint32_t peer, void *memory, uint64_t bytes,
-                 struct net_lane **ret_lane)
+/* Of receives: the place of the present call, and of the next one. */
+static void begin(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, uint64_t bytes,
+                  int is_out)
 {
-	(void)mesh;
-	fuzz_check(lane_count < MEMBERS_MAX, "lanes");
-	lanes[lane_count] = (struct net_lane){ memory, bytes, peer, { 0, 0 } };
-	*ret_lane = &lanes[lane_count++];
-	return 0;
-}
-
-struct net_lane *net_lane_free(struct net_lane *lane)
-{
-	(void)lane;
-	return NULL;
-}
-
-int net_lane_send(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, uint64_t bytes,
-                  struct zi_text *text)
-{
-	(void)slot;
-	(void)text;
-	fuzz_check(bytes <= lane->bytes && offset_bytes <= lane->bytes - bytes, "sent");
-	return 0;
-}
-
-int net_lane_receive(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, uint64_t bytes,
-                     struct zi_text *text)
-{
-	(void)text;
-	fuzz_check(bytes <= lane->bytes && offset_bytes <= lane->bytes - bytes, "received");
+	(void)bytes;
+	if (is_out)
+		return;
 	lane->places[0] = lane->places[1];
 	lane->places[1] = offset_bytes;
 	if (lane == &lanes[0])
 		post_all((uint32_t)(slot >> 8 & 0xffffff));
-	return 0;
 }
 
-int net_lane_wait_received(struct net_lane *lane, uint32_t count, uint64_t deadline_ns,
-                           struct zi_text *text)
+static int wait_for(struct net_lane *lane, uint32_t count, uint64_t deadline_ns, int is_out,
+                    struct zi_text *text)
 {
 	(void)deadline_ns;
+	if (is_out)
+		return 0;
 	fuzz_check(count == 1, "frames");
 	if (fuzz_u8(&input) == 255)
 		return zi_text_error(text, -ETIMEDOUT, "timed out");
@@ -245,15 +203,9 @@ int net_lane_wait_received(struct net_lane *lane, uint32_t count, uint64_t deadl
 	return 0;
 }
 
-int net_lane_wait_sent(struct net_lane *lane, uint32_t count, uint64_t deadline_ns,
-                       struct zi_text *text)
-{
-	(void)lane;
-	(void)count;
-	(void)deadline_ns;
-	(void)text;
-	return 0;
-}
+const struct lanes_target lanes_target = {
+	.lane_max = MEMBERS_MAX, .node_count = &shape.node_count, .begin = begin, .wait = wait_for
+};
 
 /* ---- doubles: exchanges ---- */
 
@@ -378,7 +330,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
 	message = &messages[fuzz_u8(&input) % 4];
 	for (uint32_t i = 0; i < message->member_count; i++)
 		node_count = node_count > message->nodes[i] ? node_count : message->nodes[i] + 1u;
-	lane_count = room_count = exchange_count = call_count = 0;
+	lanes_forget();
+	room_count = exchange_count = call_count = 0;
 	fuzz_check(arenas != MAP_FAILED, "no memory");
 	memset(board, 0, zi_board_bytes(MEMBERS_MAX + 2));
 	for (uint32_t i = 0; i < MEMBERS_MAX; i++)

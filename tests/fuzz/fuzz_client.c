@@ -19,6 +19,7 @@
 #include "common/wire/control.h"
 #include "common/wire/geometry.h"
 #include "common/wire/region.h"
+#include "common/wire/state.h"
 #include "common/wire/verdict.h"
 #include "libclient/client.h"
 #include "tests/fuzz/fuzz.h"
@@ -34,7 +35,7 @@
 
 int __wrap_zi_control_connect(const char *path, int *ret_fd);
 
-static struct zi_region uplink, downlink, param, grad, staging;
+static struct zi_region uplink, downlink, param, grad, staging, window;
 static struct zi_region verdicts, arenas, board; /* of a world of one */
 static int client_fd;                            /* what connecting gives, once; then -1 */
 static int daemon_fd, bell_fd, event_fd;         /* of this input */
@@ -66,6 +67,9 @@ int LLVMFuzzerInitialize(int *argument_count, char ***arguments)
 	           "a region");
 	fuzz_check(!zi_region_create("fuzz-grad", plane_bytes, ZI_PAGES_SMALL, NULL, &grad),
 	           "a region");
+	fuzz_check(!zi_region_create("fuzz-state", ZI_STATE_WINDOW_ELEMENTS * sizeof(float),
+	                             ZI_PAGES_SMALL, NULL, &window),
+	           "a region");
 	fuzz_check(!zi_region_create("fuzz-copy", plane_bytes, ZI_PAGES_SMALL, NULL, &staging),
 	           "a region");
 	fuzz_check(!zi_region_create("fuzz-verdicts", ZI_VERDICT_BYTES, ZI_PAGES_SMALL, NULL,
@@ -88,6 +92,7 @@ union packet {
 	struct zi_attached attached;
 	struct zi_materialized materialized;
 	struct zi_param_write write;
+	struct zi_state_opened state;
 	struct zi_blob blob;
 	struct zi_coll_opened opened;
 	struct zi_coll_grouped grouped;
@@ -112,6 +117,8 @@ static uint32_t put_fds(uint16_t type, uint8_t lie, int *fds)
 		fds[count++] = grad.fd;
 	} else if (type == ZI_MESSAGE_PARAM_WRITE) {
 		fds[count++] = staging.fd;
+	} else if (type == ZI_MESSAGE_STATE_OPENED) {
+		fds[count++] = window.fd;
 	} else if (type == ZI_MESSAGE_COLL_OPENED) {
 		fds[count++] = verdicts.fd;
 		fds[count++] = arenas.fd;
@@ -136,12 +143,13 @@ static void put_sound(union packet *packet, uint16_t type, struct fuzz_input *in
 
 	switch (type) {
 	case ZI_MESSAGE_HELLO:
-		packet->hello = (struct zi_hello){ .major = ZI_PROTOCOL_MAJOR,
-			                           .features = ZI_FEATURE_NVME_STATE |
-			                                       ZI_FEATURE_COLLECTIVES |
-			                                       ZI_FEATURE_COLL_VERSION,
-			                           .coll_version = ZI_COLL_VERSION,
-			                           .program = "fuzzd" };
+		packet->hello =
+			(struct zi_hello){ .major = ZI_PROTOCOL_MAJOR,
+			                   .features = ZI_FEATURE_NVME_STATE |
+			                               ZI_FEATURE_COLLECTIVES | ZI_FEATURE_STATE |
+			                               ZI_FEATURE_COLL_VERSION,
+			                   .coll_version = ZI_COLL_VERSION,
+			                   .program = "fuzzd" };
 		bytes = sizeof(packet->hello);
 		break;
 	case ZI_MESSAGE_ATTACHED:
@@ -155,6 +163,10 @@ static void put_sound(union packet *packet, uint16_t type, struct fuzz_input *in
 			                                         .param_bytes = param.bytes,
 			                                         .grad_bytes = grad.bytes };
 		bytes = sizeof(packet->materialized);
+		break;
+	case ZI_MESSAGE_STATE_OPENED:
+		packet->state = (struct zi_state_opened){ .bytes = window.bytes };
+		bytes = sizeof(packet->state);
 		break;
 	case ZI_MESSAGE_PARAM_WRITE:
 		packet->write = (struct zi_param_write){ .bytes = staging.bytes };
@@ -326,6 +338,7 @@ static void call_step(struct zinf *zinf, struct fuzz_input *input)
 
 static void call_model(struct zinf *zinf, uint8_t which, uint32_t unit)
 {
+	static float state[ELEMENTS];
 	char blob[300];
 	size_t blob_bytes;
 
@@ -362,6 +375,18 @@ static void call_model(struct zinf *zinf, uint8_t which, uint32_t unit)
 		return;
 	case 10:
 		(void)zinf_barrier(zinf);
+		return;
+	case 11:
+		(void)zinf_param_write_keep(zinf, unit, 0);
+		return;
+	case 12:
+		(void)zinf_state_read(zinf, unit, ZINF_STATE_EXP_AVG, state, ELEMENTS);
+		return;
+	case 13:
+		(void)zinf_state_write(zinf, unit, ZINF_STATE_EXP_AVG_SQ, state, ELEMENTS, 0);
+		return;
+	case 14:
+		(void)zinf_update_count_set(zinf, unit, 0.5, 0.5);
 		return;
 	default:
 		(void)zinf_ping(zinf);
@@ -448,7 +473,7 @@ static void use(struct zinf *zinf, struct fuzz_input *input)
 		else if (what >= 240)
 			call_coll(zinf, input, what);
 		else
-			call_model(zinf, what % 12, fuzz_u8(input) % (UNITS + 1));
+			call_model(zinf, what % 16, fuzz_u8(input) % (UNITS + 1));
 		fuzz_check(memchr(zinf_error_text(zinf), 0, ZI_ERROR_TEXT_BYTES) != NULL,
 		           "a text without end");
 	}

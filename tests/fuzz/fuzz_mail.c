@@ -10,16 +10,12 @@
 #include "common/base/clock.h"
 #include "daemon/worker/net/mail_private.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/lanes.h"
 
 #define SLAB_BYTES  ZI_FAR_GROUP_BYTES
 #define MEMBERS_MAX 4u
 #define ACTIONS_MAX 128u
 #define RING        16u /* mail_link.c's receives of frames */
-
-struct net_lane {
-	const char *memory;
-	uint64_t bytes;
-};
 
 static const struct {
 	uint8_t member_count, node_count;
@@ -32,8 +28,6 @@ static const struct {
 };
 
 static const uint8_t ranks[MEMBERS_MAX] = { 4, 5, 6, 7 };
-static struct net_lane lanes[2 * MEMBERS_MAX];
-static uint32_t lane_count;
 static struct zi_far_shape shape;
 static struct zi_board_member *board;
 static char *slab;
@@ -68,23 +62,6 @@ int __wrap_zi_thread_start(struct zi_thread *thread, const char *name, zi_thread
 	return 0;
 }
 
-int net_lane_new(struct net_mesh *mesh, uint32_t peer, void *memory, uint64_t bytes,
-                 struct net_lane **ret_lane)
-{
-	(void)mesh;
-	(void)peer;
-	fuzz_check(lane_count < 2 * MEMBERS_MAX, "lanes");
-	lanes[lane_count] = (struct net_lane){ memory, bytes };
-	*ret_lane = &lanes[lane_count++];
-	return 0;
-}
-
-struct net_lane *net_lane_free(struct net_lane *lane)
-{
-	(void)lane;
-	return NULL;
-}
-
 /* Whether the bytes are one letter of a pair, of those that go out or of those that come in. */
 static int is_letter(uint64_t offset_bytes, uint64_t bytes, int is_out)
 {
@@ -102,40 +79,27 @@ static int is_letter(uint64_t offset_bytes, uint64_t bytes, int is_out)
 	return 0;
 }
 
-int net_lane_send(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, uint64_t bytes,
-                  struct zi_text *text)
+static void begin(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, uint64_t bytes,
+                  int is_out)
 {
 	(void)slot;
-	(void)text;
-	fuzz_check(bytes && bytes <= lane->bytes && offset_bytes <= lane->bytes - bytes, "sent");
-	fuzz_check(lane->memory != slab || is_letter(offset_bytes, bytes, 1), "sent, no letter");
-	return 0;
+	fuzz_check(bytes > 0, "nothing moves");
+	fuzz_check(lane->memory != slab || is_letter(offset_bytes, bytes, is_out), "no letter");
 }
 
-int net_lane_receive(struct net_lane *lane, uint64_t slot, uint64_t offset_bytes, uint64_t bytes,
-                     struct zi_text *text)
+static int wait_for(struct net_lane *lane, uint32_t count, uint64_t deadline_ns, int is_out,
+                    struct zi_text *text)
 {
-	(void)slot;
-	(void)text;
-	fuzz_check(bytes && bytes <= lane->bytes && offset_bytes <= lane->bytes - bytes,
-	           "received");
-	fuzz_check(lane->memory != slab || is_letter(offset_bytes, bytes, 0), "no letter comes");
-	return 0;
-}
-
-int net_lane_wait_sent(struct net_lane *lane, uint32_t count, uint64_t deadline_ns,
-                       struct zi_text *text)
-{
-	fuzz_check(count == 1 && deadline_ns != ZI_DEADLINE_NEVER, "a wait");
 	(void)lane;
+	(void)is_out;
+	fuzz_check(count == 1 && deadline_ns != ZI_DEADLINE_NEVER, "a wait");
 	return fails ? zi_text_error(text, -ETIMEDOUT, "timed out") : 0;
 }
 
-int net_lane_wait_received(struct net_lane *lane, uint32_t count, uint64_t deadline_ns,
-                           struct zi_text *text)
-{
-	return net_lane_wait_sent(lane, count, deadline_ns, text);
-}
+const struct lanes_target lanes_target = { .lane_max = 2 * MEMBERS_MAX,
+	                                   .node_count = &shape.node_count,
+	                                   .begin = begin,
+	                                   .wait = wait_for };
 
 int net_mesh_flush(struct net_mesh *mesh, uint64_t deadline_ns)
 {
@@ -147,19 +111,6 @@ int net_mesh_flush(struct net_mesh *mesh, uint64_t deadline_ns)
 void net_mesh_abort(struct net_mesh *mesh)
 {
 	(void)mesh;
-}
-
-struct net_mesh *nodes_mesh(struct nodes *nodes)
-{
-	(void)nodes;
-	return NULL;
-}
-
-const char *nodes_name(const struct nodes *nodes, uint32_t node)
-{
-	(void)nodes;
-	fuzz_check(node < shape.node_count, "a node");
-	return "node N (10.0.0.1, host)";
 }
 
 static void note_failed(void *arg, const struct nodes_end *end)
@@ -358,7 +309,8 @@ static void start(uint8_t which)
 	struct zi_mail wire;
 
 	memset(board, 0, zi_board_bytes(MEMBERS_MAX + 2));
-	lane_count = failed_count = is_carrying = 0;
+	failed_count = is_carrying = 0;
+	lanes_forget();
 	zi_far_shape_init(&shape, shapes[which].nodes, shapes[which].member_count,
 	                  shapes[which].node_count, 0);
 	zi_mail_init(&wire, &shape, slab, SLAB_BYTES);

@@ -6,14 +6,15 @@
  * what the first one found.
  *
  * Neither the catalog nor the engine has a thread here: the loop's thread commits, reads and
- * writes some turns after the request, so two runs of an input do the same. Only the flush of a
- * path has a thread.
+ * writes some turns after the request. A path is flushed there too. So two runs of an input do the
+ * same.
  */
 #pragma once
 
 #include <stdbool.h>
 
 #include "common/base/loop.h"
+#include "common/wire/control.h"
 #include "daemon/session/sess.h"
 #include "daemon/zero/job/job.h"
 
@@ -30,6 +31,7 @@ struct house {
 	struct nvme_store *store;
 	struct nvme_engine *engine;
 	struct zi_source engine_source;
+	uint64_t sent_count; /* messages to clients */
 	/* For one. */
 	struct tier cpu, nvme;
 	struct dev *device;
@@ -40,9 +42,14 @@ struct house {
 	struct sess_shard *shard;
 	struct sess_control *control;
 	bool is_quiet, is_stopped;
+	uint32_t turn_count; /* of the loop */
 };
 
 extern struct house house;
+
+/* For clients: house.sent_count does not count these. */
+int __real_zi_message_send(int fd, const struct zi_message_header *message, const int *fds,
+                           uint32_t fd_count);
 
 /* Once. */
 void house_build(void);
@@ -51,5 +58,7 @@ void house_open(void);
 void house_close(void);
 /* One turn of the loop, which does not sleep. */
 void house_turn(void);
+/* At most @turn_count turns. The first turn that finds no work is the last. */
+void house_turns(uint32_t turn_count);
 /* Turns until nothing of any job is under way. */
 void house_settle(void);

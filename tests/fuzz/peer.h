@@ -14,6 +14,7 @@
 struct peer {
 	int fd; /* -1: not connected */
 	uint32_t sequence;
+	uint64_t sent_count; /* house.sent_count at the newest peer_receive() */
 	int doorbell_fd, wakeup_fd;
 	char *uplink; /* NULL: not attached */
 	const char *downlink;

@@ -19,7 +19,8 @@ corpus=tests/fuzz/corpus
 kept=$build/kept
 # A container's memory is not all ours; an input that needs more is a finding.
 limits="-rss_limit_mb=4096 -malloc_limit_mb=1024 -timeout=25"
-export ASAN_OPTIONS=abort_on_error=0:detect_leaks=1:allocator_may_return_null=1
+# 256 MB of freed memory are fresh pages for each run; 16 MB hold what dozens of runs free.
+export ASAN_OPTIONS=abort_on_error=0:detect_leaks=1:allocator_may_return_null=1:quarantine_size_mb=16
 export UBSAN_OPTIONS=print_stacktrace=1
 
 # Whatever a target that crashed leaves behind goes with this folder.

@@ -340,6 +340,9 @@ static int await(struct trainer *trainer)
 		return 0;
 	trainer->ticket = 0;
 	TRY(trainer, zinf_wait(trainer->zinf, ticket, &stats));
+	if (trainer->settings->is_deferred &&
+	    memcmp(&stats.norm, &trainer->norm, sizeof(stats.norm)) != 0)
+		return note(trainer, -EBADMSG, "the norm was another one before the step ended");
 	if (stats.step <= TRAINER_STEPS_MAX)
 		trainer->report->stats[stats.step] = stats;
 	trainer->report->step = (int64_t)stats.step;
@@ -347,19 +350,105 @@ static int await(struct trainer *trainer)
 	return 0;
 }
 
-int trainer_step(struct trainer *trainer)
+/* What the step begins with. */
+static struct zinf_step_options begun_options(const struct trainer *trainer)
 {
 	const struct trainer_settings *settings = trainer->settings;
 	struct zinf_step_options options = settings->step;
-	struct trainer_blob blob = { (uint64_t)trainer->step + 1, trainer->rank, 0 };
 
+	options.is_deferred = settings->is_deferred;
 	options.micro_batches = settings->options.grad_reduction == ZINF_REDUCE_PER_MICRO_BATCH
 	                                ? settings->accumulate
 	                                : 1;
+	if (!settings->is_deferred)
+		return options;
+	/* Nothing of these may count. */
+	options.lr = 77;
+	options.beta1 = options.eps = -1;
+	options.max_norm = NAN;
+	options.want_norm = true;
+	options.nesterov = !settings->step.nesterov;
+	return options;
+}
+
+/* Gradients of a step that is not to be, of @count units. *@ret_unit: one that is still unsharded.
+ * -ECANCELED: another rank discards the step already. */
+static int waste_units(struct trainer *trainer, uint32_t count, uint32_t *ret_unit)
+{
+	uint32_t unit_count = trainer->settings->model->unit_count;
+
+	for (uint32_t unit = unit_count; unit-- > unit_count - count;) {
+		int r = zinf_unshard(trainer->zinf, unit);
+
+		if (r)
+			return r;
+		*ret_unit = unit;
+		r = zinf_grad_acquire(trainer->zinf, unit);
+		if (!r)
+			r = backward_unit(trainer, unit, 0);
+		/* The last one stays held. */
+		if (!r && unit > unit_count - count)
+			r = zinf_reduce(trainer->zinf, unit);
+		if (r)
+			return r;
+		if (unit == unit_count - count)
+			return 0;
+		TRY(trainer, zinf_reshard(trainer->zinf, unit));
+		*ret_unit = UINT32_MAX;
+	}
+	return 0;
+}
+
+/* Each rank stops at another place. */
+static int waste_step(struct trainer *trainer, uint32_t nth)
+{
+	const struct trainer_settings *settings = trainer->settings;
+	struct zinf_step_options options = begun_options(trainer);
+	uint32_t turn = trainer->rank * 3 + (uint32_t)trainer->step * 5 + nth;
+	uint32_t unit = UINT32_MAX;
+	double norm;
+	int r;
+
+	TRY(trainer, zinf_step_begin(trainer->zinf, &options));
+	r = waste_units(trainer, turn % (settings->model->unit_count + 1), &unit);
+	if (!r && turn % 2 && zinf_grad_norm(trainer->zinf, &norm) == 0)
+		r = note(trainer, -EBADMSG, "a norm without all gradients");
+	if (r && r != -ECANCELED)
+		return note(trainer, r, "gradients of a step that is discarded");
+	at(trainer, TRAINER_WASTED);
+	TRY(trainer, zinf_step_discard(trainer->zinf));
+	at(trainer, TRAINER_DISCARDED);
+	if (unit != UINT32_MAX)
+		TRY(trainer, zinf_reshard(trainer->zinf, unit));
+	return 0;
+}
+
+/* The norm that was told before the step ended is the step's. */
+static int end_deferred(struct trainer *trainer, const struct trainer_blob *blob)
+{
+	struct zinf_step_options options = trainer->settings->step;
+
+	options.micro_batches = begun_options(trainer).micro_batches;
+	TRY(trainer, zinf_grad_norm(trainer->zinf, &trainer->norm));
+	at(trainer, TRAINER_NORMED);
+	TRY(trainer,
+	    zinf_step_with(trainer->zinf, &options, blob, sizeof(*blob), &trainer->ticket));
+	return 0;
+}
+
+int trainer_step(struct trainer *trainer)
+{
+	const struct trainer_settings *settings = trainer->settings;
+	struct zinf_step_options options = begun_options(trainer);
+	struct trainer_blob blob = { (uint64_t)trainer->step + 1, trainer->rank, 0 };
+
 	if (settings->is_eager && forward(trainer))
 		return trainer->report->result;
 	if (await(trainer))
 		return trainer->report->result;
+	for (uint32_t i = 0; i < settings->discard_count; i++)
+		if (waste_step(trainer, i))
+			return trainer->report->result;
 	TRY(trainer, zinf_step_begin(trainer->zinf, &options));
 	trainer->step++;
 	at(trainer, TRAINER_STEP_BEGUN);
@@ -369,7 +458,10 @@ int trainer_step(struct trainer *trainer)
 	at(trainer, TRAINER_BACKWARD);
 	trainer->random = trainer_random_next(trainer->random, trainer->rank);
 	blob.random = trainer->random;
-	TRY(trainer, zinf_step(trainer->zinf, &blob, sizeof(blob), &trainer->ticket));
+	if (settings->is_deferred && end_deferred(trainer, &blob))
+		return trainer->report->result;
+	if (!settings->is_deferred)
+		TRY(trainer, zinf_step(trainer->zinf, &blob, sizeof(blob), &trainer->ticket));
 	at(trainer, TRAINER_STEPPED);
 	return settings->is_eager ? 0 : await(trainer);
 }

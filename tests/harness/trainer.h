@@ -44,6 +44,11 @@ enum trainer_point {
 	TRAINER_BACKWARD,  /* every unit was reduced */
 	TRAINER_STEPPED,   /* zinf_step() has returned */
 	TRAINER_WAITED,    /* the step is committed */
+	_TRAINER_PLAIN_COUNT,
+	/* Of is_deferred; of discard_count, while the step before counts. */
+	TRAINER_NORMED = _TRAINER_PLAIN_COUNT, /* the norm was told; the step has not ended */
+	TRAINER_WASTED,                        /* in a step that will be discarded */
+	TRAINER_DISCARDED,
 	_TRAINER_POINT_COUNT,
 };
 
@@ -67,6 +72,8 @@ struct trainer_settings {
 	uint32_t no_sync_mask;  /* these micro-batches of a step, not the last one */
 	uint32_t infinite_step; /* in this one the last rank has an infinite gradient; 0: never */
 	bool is_eager;          /* forward of the next step before the former one is waited for */
+	bool is_deferred;       /* zinf_step_with(): the options of `step` come when it ends */
+	uint32_t discard_count; /* steps that are begun before each one, and discarded */
 	/* Attach again after -ESTALE, that many times; the n-th start is called "INCARNATION.n". */
 	uint32_t restart_max;
 	/* In their order; 0 steps: there are no more. A rank that the last one had not has no blob:
@@ -101,6 +108,7 @@ struct trainer {
 	int64_t step;    /* under way, or the last that was committed */
 	uint64_t random; /* state, travels in the blob */
 	zinf_ticket ticket;
+	double norm; /* is_deferred: of the step under way */
 	uint32_t start_count;
 };
 

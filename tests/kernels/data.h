@@ -52,6 +52,23 @@ static inline uint32_t data_f32_bits(uint64_t *state, enum data_kind kind)
 	}
 }
 
+/* As those of f32, with a fraction whose lower bits are drawn as well. */
+static inline uint64_t data_f64_bits(uint64_t *state, enum data_kind kind)
+{
+	uint32_t bits = data_f32_bits(state, kind);
+	uint64_t rest = kind == DATA_EXTREME || bits << 1 == 0 ? 0 : data_random(state) >> 32;
+	uint64_t exponent = bits >> 23 & 0xffu;
+
+	if (kind == DATA_ORDINARY)
+		exponent += 1023 - 127;
+	else if (exponent == 0xff)
+		exponent = 0x7ff;
+	else if (exponent > 1)
+		exponent += 0x7fe - 0xfe; /* the largest stay the largest */
+	return (uint64_t)(bits >> 31) << 63 | exponent << 52 | (uint64_t)(bits & 0x7fffffu) << 29 |
+	       (kind == DATA_WILD && exponent == 0x7ff ? 0 : rest & 0x1fffffffu);
+}
+
 /* @target: (count,) of @dtype. 16-bit types get the upper bits of the same numbers, f16 with the
  * kinds moved into its own range. */
 static inline void data_fill(void *target, uint64_t count, enum zi_dtype dtype, enum data_kind kind,
@@ -59,7 +76,9 @@ static inline void data_fill(void *target, uint64_t count, enum zi_dtype dtype, 
 {
 	uint64_t state = seed * 0x9e3779b97f4a7c15ull + 1u;
 
-	for (uint64_t i = 0; i < count; i++) {
+	for (uint64_t i = 0; i < count && dtype == ZI_DTYPE_F64; i++)
+		((uint64_t *)target)[i] = data_f64_bits(&state, kind);
+	for (uint64_t i = 0; i < count && dtype != ZI_DTYPE_F64; i++) {
 		uint32_t bits = data_f32_bits(&state, kind);
 
 		if (dtype == ZI_DTYPE_F32)

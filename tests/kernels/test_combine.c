@@ -46,6 +46,24 @@ static float tree_f32(const float *values, uint32_t count, enum zi_reduce_op op)
 	return join_f32(tree_f32(values, half, op), tree_f32(values + half, count - half, op), op);
 }
 
+static double join_f64(double a, double b, enum zi_reduce_op op)
+{
+	if (op == ZI_REDUCE_PROD)
+		return a * b;
+	if (op == ZI_REDUCE_MIN || op == ZI_REDUCE_MAX)
+		return op == ZI_REDUCE_MIN ? (a < b ? a : b) : (a > b ? a : b);
+	return a + b;
+}
+
+static double tree_f64(const double *values, uint32_t count, enum zi_reduce_op op)
+{
+	uint32_t half = half_of(count);
+
+	if (count == 1)
+		return values[0];
+	return join_f64(tree_f64(values, half, op), tree_f64(values + half, count - half, op), op);
+}
+
 static int8_t join_i8(int8_t a, int8_t b, enum zi_reduce_op op)
 {
 	switch (op) {
@@ -93,6 +111,59 @@ Test(combine, the_reference_is_the_recursive_tree_for_every_number_of_ranks)
 			cr_assert_eq(result, expected, "%u ranks, %s", ranks,
 			             zi_reduce_op_name(op));
 		}
+	}
+}
+
+Test(combine, doubles_are_joined_in_64_bits_and_averaged_so)
+{
+	double values[ZI_WORLD_MAX];
+	const void *sources[ZI_WORLD_MAX];
+	uint64_t seed = 11;
+
+	cr_assert_eq(kern_isa_force(KERN_ISA_REF), 0);
+	for (uint32_t ranks = 1; ranks <= ZI_WORLD_MAX; ranks++) {
+		for (enum zi_reduce_op op = ZI_REDUCE_SUM; op <= ZI_REDUCE_MAX; op++) {
+			double result, expected, average = 1.0 / ranks;
+			void *target = &result;
+			struct kern_combine_run run = { &target,      sources, 1,
+				                        ranks,        1,       ZI_DTYPE_F64,
+				                        ZI_DTYPE_F64, op,      average,
+				                        false };
+
+			for (uint32_t i = 0; i < ranks; i++) {
+				uint64_t bits = data_f64_bits(&seed, DATA_ORDINARY);
+
+				memcpy(&values[i], &bits, sizeof(bits));
+				sources[i] = &values[i];
+			}
+			kern_combine(&run);
+			expected = tree_f64(values, ranks, op);
+			if (op == ZI_REDUCE_AVG)
+				expected *= average;
+			cr_assert_eq(result, expected, "%u ranks, %s", ranks,
+			             zi_reduce_op_name(op));
+		}
+	}
+}
+
+Test(combine, a_double_that_is_nan_is_the_positive_quiet_one)
+{
+	const uint64_t a[3] = { 0xfff8000000000001, 0x3ff0000000000000, 0x8000000000000000 };
+	const uint64_t b[3] = { 0x3ff0000000000000, 0x7ff0000000000001, 0x0000000000000000 };
+	const void *const sources[] = { a, b };
+	uint64_t target[3];
+	void *targets[] = { target };
+
+	for (enum zi_reduce_op op = ZI_REDUCE_SUM; op <= ZI_REDUCE_MAX; op++) {
+		struct kern_combine_run run = { targets,      sources,      1,  2,   3,
+			                        ZI_DTYPE_F64, ZI_DTYPE_F64, op, 0.5, false };
+
+		cr_assert_eq(kern_isa_force(KERN_ISA_REF), 0);
+		kern_combine(&run);
+		cr_expect_eq(target[0], 0x7ff8000000000000);
+		cr_expect_eq(target[1], 0x7ff8000000000000);
+		cr_expect_eq(target[2], op == ZI_REDUCE_PROD ? 1ull << 63 : 0, "%s",
+		             zi_reduce_op_name(op));
 	}
 }
 

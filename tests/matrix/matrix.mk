@@ -15,7 +15,7 @@ $(MATRIX_WRONG): $(call objects,examples/gpt) $(call objects,tests/matrix/wrong)
 .PHONY: check-matrix
 build-tests: $(MATRIX_BATCHES) $(MATRIX_WRONG)
 
-check-matrix: all $(MATRIX_BATCHES) $(MATRIX_WRONG) ## each strategy, tier, number of ranks: the same bits; the curve of torch's DDP [SEED=n FULL=1 PART=k/n]
+check-matrix: all $(MATRIX_BATCHES) $(MATRIX_WRONG) ## all strategies, tiers and numbers of ranks give the same bits, and the loss curve of torch's DDP [SEED=n FULL=1 PART=k/n]
 	@ZINF_BUILD=$(BUILD) tests/matrix/check_matrix --seed $(SEED) $(if $(FULL),--full $(if $(PART),--part $(PART)))
 
 .PHONY: check-giga

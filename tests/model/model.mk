@@ -6,7 +6,7 @@
 MODEL ?= quick
 # The answer is the same until a model changes.
 MODEL_OK := $(BUILD)/model/$(MODEL).ok
-check-model: $(MODEL_OK) ## spin searches the protocols of tests/model to the end [MODEL=brief: less; full: larger sizes, minutes]
+check-model: $(MODEL_OK) ## check the protocols of tests/model completely, with spin [MODEL=brief: less; full: larger sizes, minutes]
 $(MODEL_OK): $(wildcard tests/model/*)
 	@mkdir -p $(@D)
 	@tests/model/check $(filter brief full,$(MODEL)) $(BUILD)/model

@@ -9,5 +9,5 @@ $(NODES_BIN): $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard tests/nodes/*.c))) $
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion $(LIBS_daemon)
 
 .PHONY: check-nodes
-check-nodes: all $(NODES_BIN) ## nodes in network namespaces: cut, slow and dead ones (root, iproute2)
+check-nodes: all $(NODES_BIN) ## nodes in network namespaces that are cut off, slow or dead (needs root, iproute2)
 	@ZINF_BUILD=$(BUILD) tools/run_tests $(NODES_BIN)

@@ -15,6 +15,8 @@ TestSuite(jobs, .timeout = 400);
 #define SHORT_MS 3000u
 #define LATE_MS  20000u
 #define PER_NODE 2u
+/* Times that a rank is stopped until its name reaches all others within the deadline. */
+#define HANGS_MAX 6u
 
 struct job {
 	struct network network;
@@ -150,6 +152,13 @@ static int sum_with_deadlines(struct far_rank *rank)
 	return 0;
 }
 
+static void begin_sums(struct job *job)
+{
+	job->scene.timeout_ms = 20000;
+	far_start(&job->scene, sum_with_deadlines);
+	far_hear(&job->scene, far_world(&job->scene));
+}
+
 static void expect_in_time(const struct job *job, uint32_t spared)
 {
 	for (uint32_t i = 0; i < far_world(&job->scene); i++)
@@ -157,17 +166,44 @@ static void expect_in_time(const struct job *job, uint32_t spared)
 		          "rank %u: %lu ms", i, job->scene.shared->reports[i].took_ms);
 }
 
-/* All others name @rank, which is stopped, by their deadline; then it is killed. */
-static void hang(struct job *job, uint32_t rank)
+/*
+ * All others end by their deadline once @rank is stopped; then it is killed. Its node has 0.3 s to
+ * say which of its ranks it waits for. A busy machine misses these; an error then names a node.
+ * Return: whether all of them name the rank.
+ */
+static bool is_hung_rank_named(struct job *job, uint32_t rank)
 {
 	char name[32];
+	bool is_named = true;
 
 	cr_assert_eq(kill(job->scene.pids[rank], SIGSTOP), 0);
 	(void)snprintf(name, sizeof(name), "rank %u (pid %d)", rank, job->scene.pids[rank]);
-	expect_all(job, name, rank, UINT32_MAX);
+	for (uint32_t i = 0; i < far_world(&job->scene); i++) {
+		const struct far_report *report = &job->scene.shared->reports[i];
+
+		if (i == rank)
+			continue;
+		far_join_one(&job->scene, i, 0);
+		cr_expect_lt(report->error, 0, "rank %u", i);
+		cr_expect(strstr(report->text, name) || strstr(report->text, "node"),
+		          "rank %u: neither '%s' nor a node is in: %s", i, name, report->text);
+		is_named = is_named && strstr(report->text, name);
+	}
 	expect_in_time(job, rank);
 	cr_assert_eq(kill(job->scene.pids[rank], SIGKILL), 0);
 	far_join_one(&job->scene, rank, 1000 + SIGKILL);
+	return is_named;
+}
+
+/* One time of several is in time on any machine that still works. */
+static void hang(struct job *job, void (*begin_calls)(struct job *job), uint32_t rank)
+{
+	for (uint32_t i = 0; i < HANGS_MAX; i++) {
+		begin_calls(job);
+		if (is_hung_rank_named(job, rank))
+			return;
+	}
+	cr_assert_fail("rank %u was not named in %u times", rank, HANGS_MAX);
 }
 
 /* All name node 3, whose link is cut, by their deadline; then it is there again. */
@@ -186,10 +222,7 @@ Test(jobs, a_hung_rank_is_named_on_all_nodes_by_the_deadline)
 	if (!job_init(&job))
 		return;
 	begin_beside(&job, 0, 4);
-	job.scene.timeout_ms = 20000;
-	far_start(&job.scene, sum_with_deadlines);
-	far_hear(&job.scene, far_world(&job.scene));
-	hang(&job, 5);
+	hang(&job, begin_sums, 5);
 	begin_anew(&job);
 	end_beside(&job);
 	job_deinit(&job);
@@ -202,9 +235,7 @@ Test(jobs, a_cut_link_is_an_error_of_all_by_the_deadline)
 	if (!job_init(&job))
 		return;
 	begin_beside(&job, 0, 3);
-	job.scene.timeout_ms = 20000;
-	far_start(&job.scene, sum_with_deadlines);
-	far_hear(&job.scene, far_world(&job.scene));
+	begin_sums(&job);
 	cut_off(&job);
 	begin_anew(&job);
 	end_beside(&job);
@@ -352,8 +383,7 @@ Test(jobs, a_hung_peer_is_named_amid_messages_by_the_deadline)
 
 	if (!job_init(&job))
 		return;
-	begin_messages(&job);
-	hang(&job, 6);
+	hang(&job, begin_messages, 6);
 	begin_anew(&job);
 	job_deinit(&job);
 }

@@ -5,12 +5,13 @@
  * Method: threads as ranks (tests/unit/node/world.h), made for ThreadSanitizer; in half of the
  * worlds one rank stops at a random moment of a random call and gives, in the daemon's stead, the
  * verdict, which every other rank must have as its error. Now and then a rank comes only when all
- * others sleep. Of half of the worlds the calls are those after thousands of millions (past.h).
- * Usage: coll [ROUNDS [SEED]]
+ * others sleep, or interrupts another one, which makes its call again. Of half of the worlds the
+ * calls are those after thousands of millions (past.h). Usage: coll [ROUNDS [SEED]]
  */
 #include <errno.h>
 #include <sched.h>
 
+#include "common/base/futex.h"
 #include "common/wire/verdict.h"
 #include "libclient/coll/node/call.h"
 #include "libclient/coll/node/queue.h"
@@ -34,6 +35,8 @@ struct player {
 	bool is_dead;
 	char *letters; /* (2 × ranks, MESSAGE_BYTES) */
 	struct zi_node_p2p p2ps[2 * RANKS_MAX];
+	struct zi_line interrupt; /* raised by the rank before, lowered by this one */
+	struct player *next;
 };
 
 static void give_verdict(struct world *world)
@@ -121,6 +124,23 @@ static bool have_letters_come(const struct player *player, uint32_t call)
 	return true;
 }
 
+static void interrupt_next(struct player *player)
+{
+	zi_line_store(&player->next->interrupt, 1);
+	zi_futex_wake(&player->next->interrupt.value);
+}
+
+/* Again, as often as it is interrupted. */
+static void run(struct player *player, struct zi_node_op *op)
+{
+	op->call.interrupt = &player->interrupt;
+	do {
+		(void)zi_node_queue_run(player->queue, op);
+		if (op->is_interrupted)
+			zi_line_store(&player->interrupt, 0);
+	} while (op->is_interrupted);
+}
+
 static void *player_main(void *arg)
 {
 	struct player *player = container_of((struct rank *)arg, struct player, rank);
@@ -140,10 +160,16 @@ static void *player_main(void *arg)
 		}
 		if (world_random(rank->world, i, 8) % (4 * rank->world->ranks) == rank->number)
 			let_others_sleep(rank);
-		/* Waited for at once, or both under way together. */
+		if (world_random(rank->world, i, 9) % 2)
+			interrupt_next(player);
+		/* Waited for at once; the one while the other is under way; or both under way. */
 		if (i % 3 == 0) {
-			(void)zi_node_queue_run(player->queue, &op);
-			(void)zi_node_queue_run(player->queue, &batch);
+			run(player, &op);
+			run(player, &batch);
+		} else if (i % 3 == 1) {
+			rank->result = zi_node_queue_submit(player->queue, &batch);
+			run(player, &op);
+			(void)zi_node_queue_wait(player->queue, &batch, ZI_DEADLINE_NEVER);
 		} else {
 			rank->result = zi_node_queue_submit(player->queue, &batch);
 			rank->result |= zi_node_queue_submit(player->queue, &op);
@@ -178,6 +204,7 @@ static bool play(uint32_t round, uint64_t seed)
 		players[i].letters = world_memory(2 * RANKS_MAX * MESSAGE_BYTES);
 		players[i].dies_at = i == victim ? (uint32_t)(seed / 64 % CALLS) : NEVER;
 		players[i].polls = (uint32_t)(seed / 4096 % 6);
+		players[i].next = &players[(i + 1) % count];
 		if (zi_node_queue_new(&players[i].queue))
 			abort();
 	}

@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -17,10 +18,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "common/base/futex.h"
 #include "tests/harness/port.h"
 #include "tests/system/far_node.h"
 #include "tests/system/system.h"
@@ -284,6 +287,22 @@ static inline void far_tell(const struct far_rank *rank)
 {
 	if (write(rank->scene->tell_fds[1], "x", 1) != 1)
 		abort();
+}
+
+/* The test, or a rank, says that @moment (1, 2, …) has come. Each far_start() begins at 0. */
+static inline void far_raise(const struct far_scene *scene, uint32_t moment)
+{
+	__atomic_store_n(&scene->shared->is_over, moment, __ATOMIC_RELEASE);
+	zi_futex_wake(&scene->shared->is_over);
+}
+
+/* A rank sleeps until @moment has come: one that spins takes the daemons' CPU. */
+static inline void far_await(const struct far_rank *rank, uint32_t moment)
+{
+	uint32_t *word = &rank->scene->shared->is_over, seen;
+
+	while ((seen = __atomic_load_n(word, __ATOMIC_ACQUIRE)) < moment)
+		(void)syscall(SYS_futex, word, FUTEX_WAIT, seen, NULL, NULL, 0);
 }
 
 /* Until @count ranks have told. */

@@ -110,6 +110,25 @@ runs() {
 }
 runs readme-1 'step 400: y = 3.00 x + 1.00'
 runs readme-2 'rank 1: the sum of all ranks is 1'
+
+# The Python package finds the library and the programs of its prefix.
+if [ -x /usr/bin/python3 ]; then
+	env -u ZINF_LIBRARY -u ZINF_PREFIX PYTHONDONTWRITEBYTECODE=1 ZINF_SOCKET="$root/zinf/zinfd.sock" \
+		PYTHONPATH="$root/usr/lib/python3/dist-packages" /usr/bin/python3 - >"$root/python.out" 2>&1 <<'END' &&
+import zinf
+with zinf.Session() as session:
+    session.ping()
+    print(session.job, len(zinf.admin.jobs()))
+END
+		grep -q '^default [1-9]' "$root/python.out" || {
+		echo "install: the Python package does not attach:"
+		cat "$root/python.out"
+		exit 1
+	}
+else
+	echo "install: skipped: the Python package (no /usr/bin/python3)"
+fi
+
 kill -TERM "$daemon"
 wait "$daemon" || {
 	cat "$root/zinfd.log"

@@ -327,7 +327,7 @@ Test(badstore, two_daemons_on_one_store_are_refused_and_the_first_goes_on)
 {
 	begin();
 	cr_assert_eq(harness_restart(&harness), 0);
-	expect_refused_afresh("is in use by another process", "store");
+	expect_refused_afresh("is in use by another process (pid ", "stop that zinfd");
 	expect_refused("has it open", "another zinfd");
 	train_to(3, "meanwhile");
 	cr_assert_eq(harness_halt(&harness), 0);

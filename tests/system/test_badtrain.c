@@ -100,10 +100,14 @@ Test(badtrain, a_gradient_that_is_no_number_is_skipped_and_the_job_goes_on)
 	stats = step(&options, NAN);
 	cr_expect(stats.is_skipped);
 	cr_expect_eq(stats.step, 1);
+	cr_expect_eq(stats.committed_step, 1);
+	cr_expect_eq(stats.update_count, 0);
 	cr_expect_not(isfinite(stats.norm), "%g", stats.norm);
 	cr_expect_eq(param_at(BODY, 0), 1.0f);
 	stats = step(&options, 1.0f);
 	cr_expect_not(stats.is_skipped);
+	cr_expect_eq(stats.step, 2);
+	cr_expect_eq(stats.update_count, 1);
 	cr_expect_eq(stats.norm, sqrt(ROWS * COLUMNS + 10));
 	cr_expect_eq(param_at(BODY, 0), 0.5f);
 	end();

@@ -93,18 +93,28 @@ Test(bench, runs_beside_a_job_and_its_choice_survives_a_restart)
 	settings.options.staging_bytes = 8 << 20;
 	cr_assert_eq(neighbour_start(&neighbour, &settings), 0);
 	cr_assert(neighbour_steps(&neighbour));
-	pipe = start_bench("disk --seconds 1");
-	event = (struct pollfd){ .fd = fileno(pipe), .events = POLLIN };
-	do
-		cr_assert(neighbour_steps(&neighbour), "no step while the store is measured");
-	while (neighbour.step_count < TRAINER_STEPS_MAX - 1 && poll(&event, 1, 0) == 0);
-	cr_assert_eq(end_bench(pipe), 0, "%s", words);
-	answers = json_loads(words, 0, NULL);
-	answer = json_array_get(answers, 0);
-	cr_assert(answer, "%s", words);
+	/* On a busy machine no step may fall into the second that is measured. */
+	for (unsigned seconds = 1;; seconds *= 4) {
+		char rest[32];
+
+		(void)snprintf(rest, sizeof(rest), "disk --seconds %u", seconds);
+		pipe = start_bench(rest);
+		event = (struct pollfd){ .fd = fileno(pipe), .events = POLLIN };
+		do
+			cr_assert(neighbour_steps(&neighbour),
+			          "no step while the store is measured");
+		while (neighbour.step_count < TRAINER_STEPS_MAX - 1 && poll(&event, 1, 0) == 0);
+		cr_assert_eq(end_bench(pipe), 0, "%s", words);
+		answers = json_loads(words, 0, NULL);
+		answer = json_array_get(answers, 0);
+		cr_assert(answer, "%s", words);
+		if (count_of(answer, "other_bytes") > 0)
+			break;
+		cr_assert_lt(seconds, 16, "nothing moved for the job: %s", words);
+		json_decref(answers);
+	}
 	check_rows(answer);
 	cr_assert_gt(count_of(answer, "moved_bytes"), 0);
-	cr_assert_gt(count_of(answer, "other_bytes"), 0, "the job's");
 	cr_assert(json_is_true(json_object_get(answer, "is_kept")));
 	cr_assert(neighbour_steps(&neighbour));
 	cr_assert(neighbour_stop(&neighbour), "the job's bits are not the reference's");
@@ -184,6 +194,9 @@ Test(bench, another_uid_is_refused)
 {
 	if (geteuid() != 0)
 		cr_skip_test("only root can become another user");
+#ifdef ZI_COVERED
+	cr_skip_test("another user's process cannot write what it counted, and says so at length");
+#endif
 	system_start(&harness, &(struct harness_options){ .nvme_size = "32M" });
 	/* Its directory is private: the other user gets as far as the socket. */
 	cr_assert_eq(chmod(harness.directory, 0711), 0);

@@ -162,9 +162,9 @@ static int wrong_kinds(struct coll_rank *rank)
 	r = zinf_coll_all_reduce(zinf, any, any, 8, ZINF_F32, ZINF_BAND, NULL);
 	coll_check(rank, r == -EINVAL);
 	coll_text(rank, "band");
-	r = zinf_coll_all_reduce(zinf, any, any, 1, (enum zinf_dtype)8, ZINF_SUM, NULL);
+	r = zinf_coll_all_reduce(zinf, any, any, 1, (enum zinf_dtype)9, ZINF_SUM, NULL);
 	coll_check(rank, r == -EINVAL);
-	coll_text(rank, "8");
+	coll_text(rank, "9");
 	r = zinf_coll_all_gather(zinf, data, data + 4, 1, (enum zinf_dtype)0, NULL);
 	coll_check(rank, r == -EINVAL);
 	r = zinf_coll_all_reduce(zinf, any, any, 1, ZINF_F32, (enum zinf_reduce_op)9, NULL);

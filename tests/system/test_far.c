@@ -281,8 +281,9 @@ Test(far, a_worker_that_does_not_let_go_of_a_group_ends_and_says_why_the_group_d
 	scene.timeout_ms = 10 * LATE_MS; /* What comes by deadlines comes too late. */
 	far_start(&scene, far_sum_until_error);
 	far_hear(&scene, far_world(&scene));
-	thread = thread_of(far_child_of(scene.harness[0].pid, "zinf-net"), "mail");
-	cr_assert_gt(thread, 0);
+	/* It has its name as soon as it has run for the first time. */
+	while (!(thread = thread_of(far_child_of(scene.harness[0].pid, "zinf-net"), "mail")))
+		(void)sched_yield();
 	cr_assert_eq(ptrace(PTRACE_SEIZE, thread, NULL, NULL), 0, "%s", strerror(errno));
 	cr_assert_eq(ptrace(PTRACE_INTERRUPT, thread, NULL, NULL), 0);
 	cr_assert_eq(waitpid(thread, NULL, __WALL), thread);

@@ -10,6 +10,7 @@
 #include "common/base/cleanup.h"
 #include "common/wire/geometry.h"
 #include "common/wire/plan_part.h"
+#include "tests/harness/patience.h"
 #include "tests/harness/ranks.h"
 #include "tests/system/far_node.h"
 
@@ -196,7 +197,7 @@ static bool are_logical(const json_t *job, const struct formula *formula)
  * after its ranks' next words. */
 static bool node_is_right(const struct zinf_options *asked, uint32_t node)
 {
-	uint64_t deadline_ns = zi_clock_deadline_ns(10 * ZI_NS_PER_S);
+	uint64_t deadline_ns = zi_clock_deadline_ns(patient_ns(10 * ZI_NS_PER_S));
 	struct formula formula;
 	bool is_right = false;
 

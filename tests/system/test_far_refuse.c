@@ -34,17 +34,6 @@ static void *bad_buffer(void)
 	return (char *)buffer + 2;
 }
 
-static void raise_flag(const struct far_rank *rank)
-{
-	__atomic_store_n(&rank->scene->shared->is_over, 1, __ATOMIC_RELEASE);
-}
-
-static void await_flag(const struct far_rank *rank)
-{
-	while (!__atomic_load_n(&rank->scene->shared->is_over, __ATOMIC_ACQUIRE))
-		(void)sched_yield();
-}
-
 /* ---- one of each kind ---- */
 
 struct kind {
@@ -65,15 +54,15 @@ static int refuse_one(struct far_rank *rank)
 	if (rank->rank % 2 == 0) {
 		/* The one goes first, the other when that has begun, or is done. */
 		if (is_refusing != kind.is_before)
-			await_flag(rank);
+			far_await(rank, 1);
 		if (!kind.is_before)
-			raise_flag(rank);
+			far_raise(rank->scene, 1);
 		r = move_message(rank, is_send, is_refusing ? bad_buffer() : buffer, kind.count,
 		                 peer);
 		if (r != -EINVAL || !strstr(zinf_error_text(rank->zinf), WHY) ||
 		    (!is_refusing && !strstr(zinf_error_text(rank->zinf), who)))
 			return far_fail(rank, r, 1);
-		raise_flag(rank);
+		far_raise(rank->scene, 1);
 		buffer[0] = is_send ? 4711 : 0;
 		r = move_message(rank, is_send, buffer, 1, peer);
 		if (r || buffer[0] != 4711)
@@ -200,7 +189,7 @@ static int take_none(struct far_rank *rank)
 	if (r)
 		return far_fail(rank, r, 1);
 	far_tell(rank);
-	await_flag(rank);
+	far_await(rank, 1);
 	begin_ns = zi_clock_now_ns();
 	options.timeout_ms = rank->rank ? PATIENT_MS : SHORT_MS;
 	r = rank->rank ? zinf_coll_barrier(rank->zinf, &options)
@@ -219,7 +208,7 @@ Test(far_refuse, a_message_ends_by_its_deadline_though_nobody_asks_whose_fault_i
 	far_hear(&scene, 4);
 	/* The daemon notices, and kills it, seconds after the deadline. */
 	cr_assert_eq(kill(far_child_of(scene.harness[0].pid, "zinf-net"), SIGSTOP), 0);
-	__atomic_store_n(&scene.shared->is_over, 1, __ATOMIC_RELEASE);
+	far_raise(&scene, 1);
 	far_join_one(&scene, 0, 0);
 	far_expect_error(&scene, 0, -ETIMEDOUT, "did not come within 2 s");
 	cr_expect_lt(scene.shared->reports[0].took_ms, SHORT_MS + CROWDED_MS);

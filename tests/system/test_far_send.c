@@ -277,8 +277,8 @@ static int stop_amid(struct far_rank *rank, bool is_send)
 	options.timeout_ms = rank->rank ? 4 * LATE_MS : 2 * SHORT_MS;
 	if (rank->rank == 0)
 		far_tell(rank);
-	while (rank->rank && !__atomic_load_n(&rank->scene->shared->is_over, __ATOMIC_ACQUIRE))
-		;
+	if (rank->rank)
+		far_await(rank, 1);
 	if (rank->rank && rank->rank != rank->world - 1)
 		r = zinf_coll_barrier(rank->zinf, &options);
 	else if (is_send == !rank->rank)
@@ -329,7 +329,7 @@ Test(far_send, who_stops_amid_a_message_is_named_though_its_peer_has_more_time)
 		far_hear(&scene, 1);
 		await_sleep(scene.pids[0]);
 		cr_assert_eq(kill(scene.pids[0], SIGSTOP), 0);
-		__atomic_store_n(&scene.shared->is_over, 1, __ATOMIC_RELEASE);
+		far_raise(&scene, 1);
 		(void)snprintf(name, sizeof(name), "rank 0 (pid %d) did not come within 4",
 		               scene.pids[0]);
 		for (uint32_t k = 1; k < 4; k++) {

@@ -8,12 +8,6 @@
 
 TestSuite(far_show, .timeout = 120);
 
-static void until_told(const struct far_rank *rank, uint32_t value)
-{
-	while (__atomic_load_n(&rank->scene->shared->is_over, __ATOMIC_ACQUIRE) < value)
-		(void)sched_yield();
-}
-
 /* Rank 0 sends what rank 1 takes when the test says so; then both wait for the test again. */
 static int send_one(struct far_rank *rank)
 {
@@ -29,13 +23,13 @@ static int send_one(struct far_rank *rank)
 		if (!r)
 			r = zinf_wait(rank->zinf, ticket, NULL);
 	} else {
-		until_told(rank, 1);
+		far_await(rank, 1);
 		r = zinf_coll_recv(rank->zinf, words, 3, ZINF_I32, 0, NULL);
 	}
 	if (!r)
 		r = zinf_coll_barrier(rank->zinf, NULL);
 	far_tell(rank);
-	until_told(rank, 2);
+	far_await(rank, 2);
 	return r ? far_fail(rank, r, 1) : 0;
 }
 
@@ -59,11 +53,11 @@ Test(far_show, a_message_to_another_node_is_shown_while_it_is_waited_for)
 	do /* the ticket's thread may be about to post it */
 		ask(&scene, words, sizeof(words));
 	while (!strstr(words, shown));
-	__atomic_store_n(&scene.shared->is_over, 1, __ATOMIC_RELEASE);
+	far_raise(&scene, 1);
 	far_hear(&scene, 2);
 	ask(&scene, words, sizeof(words));
 	cr_expect_null(strstr(words, "waits in"), "%s", words);
-	__atomic_store_n(&scene.shared->is_over, 2, __ATOMIC_RELEASE);
+	far_raise(&scene, 2);
 	for (uint32_t i = 0; i < 2; i++)
 		far_join_one(&scene, i, 0);
 	far_close_scene(&scene);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: ranks on several nodes materialize one model and wait for each other; what differs, and who
- * is late or dies, is told by name on all nodes. Method: daemons on the loopback interface, whose
- * workers talk over Gloo; ranks that have opened collectives have met.
+ * is late or dies, is told by name on all nodes. Calls on optimizer state are refused there.
+ * Method: daemons on the loopback interface, whose workers talk over Gloo; ranks that have opened
+ * collectives have met.
  */
 #include "tests/system/far.h"
 
@@ -69,6 +70,50 @@ Test(far_state, values_are_those_of_all_nodes)
 
 	far_open_on_loopback(&scene, 3, 2);
 	far_run(&scene, write_values);
+	far_close_scene(&scene);
+}
+
+/* Return: whether a call was refused as one over several nodes. */
+static bool is_refused(const struct far_rank *rank, int r)
+{
+	return r == -EOPNOTSUPP && strstr(zinf_error_text(rank->zinf), "over several nodes");
+}
+
+static int use_state(struct far_rank *rank)
+{
+	static float values[64 * 32];
+	struct zinf *zinf = rank->zinf;
+	int r = make_model(rank, 32);
+
+	r = r ? r : zinf_commit(zinf, NULL, 0);
+	if (r)
+		return far_fail(rank, r, 5);
+	r = zinf_state_read(zinf, 0, ZINF_STATE_EXP_AVG, values, 64 * 32);
+	if (!is_refused(rank, r))
+		return far_fail(rank, r, 6);
+	r = zinf_state_write(zinf, 0, ZINF_STATE_EXP_AVG, values, 64 * 32, 0);
+	if (!is_refused(rank, r))
+		return far_fail(rank, r, 7);
+	r = zinf_update_count_set(zinf, 5, 0.9, 0.999);
+	if (!is_refused(rank, r))
+		return far_fail(rank, r, 8);
+	r = rank->rank == 0 ? zinf_param_write_begin(zinf, 0) : 0;
+	if (r)
+		return far_fail(rank, r, 9);
+	r = zinf_param_write_keep(zinf, 0, 0);
+	if (!is_refused(rank, r))
+		return far_fail(rank, r, 10);
+	r = zinf_param_write_end(zinf, 0, 0);
+	r = r ? r : zinf_commit(zinf, NULL, 0);
+	return r ? far_fail(rank, r, 11) : 0;
+}
+
+Test(far_state, optimizer_state_is_refused_and_the_job_goes_on)
+{
+	struct far_scene scene;
+
+	far_open_on_loopback(&scene, 2, 2);
+	far_run(&scene, use_state);
 	far_close_scene(&scene);
 }
 

@@ -2,8 +2,9 @@
 /*
  * Goal: four ranks with data of different lengths train to the end of the longest by zinf_join(),
  * to the parameters of a plain run in which those without data give zeros, keep their blobs, and
- * make another step together afterwards; one that joins and is killed ends it for all. Method:
- * gradients of small integers and rates of powers of two, so that every value is exact.
+ * make another step together afterwards. Discarded steps change nothing of that. One that joins and
+ * is killed ends it for all. Method: gradients of small integers and rates of powers of two, so
+ * that every value is exact.
  */
 #include "tests/system/coll.h"
 
@@ -13,7 +14,7 @@
 
 struct course {
 	uint32_t batches[WORLD];
-	bool divides_by_live;
+	bool divides_by_live, discards;
 	enum zinf_grad_reduction schedule;
 	enum zinf_offload offload;
 	float expected[UNITS][WIDTH];
@@ -115,10 +116,32 @@ static int attach(struct coll_rank *self)
 	return 0;
 }
 
+/* A step that is not to be, each rank another part of it. One rank may be told of another's. */
+static int waste_batch(struct coll_rank *self, uint32_t batch)
+{
+	struct zinf_step_options options = ZINF_STEP_OPTIONS_INIT;
+	int r = 0;
+
+	options.micro_batches = micro_batches();
+	options.is_deferred = true;
+	coll_must(self, 0, zinf_step_begin(self->zinf, &options));
+	for (uint32_t unit = 0; unit < (self->rank + batch) % (UNITS + 1) && !r; unit++) {
+		r = zinf_grad_acquire(self->zinf, unit);
+		if (!r)
+			coll_must(self, 0, zinf_reduce(self->zinf, unit));
+	}
+	coll_check(self, !r || r == -ECANCELED);
+	coll_must(self, 0, zinf_step_discard(self->zinf));
+	return 0;
+}
+
 static int one_batch(struct coll_rank *self, uint32_t batch)
 {
 	struct zinf_step_options options = ZINF_STEP_OPTIONS_INIT;
 	zinf_ticket ticket;
+
+	if (course.discards && waste_batch(self, batch))
+		return 1;
 
 	options.lr = 0.5;
 	options.beta1 = options.beta2 = 0;
@@ -204,7 +227,7 @@ static void start_ranks(struct coll_scene *scene, int (*body)(void *arg))
 	}
 }
 
-static void train(bool divides_by_live, const uint32_t batches[WORLD])
+static void train(bool divides_by_live, bool discards, const uint32_t batches[WORLD])
 {
 	static const char *const names[] = { "0", "1", "2", "3" };
 	struct coll_scene scene;
@@ -212,6 +235,7 @@ static void train(bool divides_by_live, const uint32_t batches[WORLD])
 	for (uint32_t i = 0; i < 4; i++) {
 		course =
 			(struct course){ .divides_by_live = divides_by_live,
+			                 .discards = discards,
 			                 .schedule = i % 2 ? ZINF_REDUCE_PER_MICRO_BATCH
 			                                   : ZINF_REDUCE_PER_STEP,
 			                 .offload = i / 2 ? ZINF_OFFLOAD_NVME : ZINF_OFFLOAD_NONE };
@@ -230,12 +254,17 @@ TestSuite(join, .timeout = 200);
 
 Test(join, ranks_without_data_give_zeros)
 {
-	train(false, (const uint32_t[WORLD]){ 5, 3, 4, 1 });
+	train(false, false, (const uint32_t[WORLD]){ 5, 3, 4, 1 });
 }
 
 Test(join, ranks_without_data_are_not_counted)
 {
-	train(true, (const uint32_t[WORLD]){ 4, 2, 4, 2 });
+	train(true, false, (const uint32_t[WORLD]){ 4, 2, 4, 2 });
+}
+
+Test(join, ranks_without_data_discard_what_others_discard)
+{
+	train(true, true, (const uint32_t[WORLD]){ 4, 1, 3, 1 });
 }
 
 static int killed_body(void *arg)

@@ -133,7 +133,8 @@ Test(launch, variables_of_the_caller_stay)
 	clear_environment();
 	cr_assert_eq(setenv("OMP_NUM_THREADS", "7", 1), 0);
 	cr_assert_eq(setenv("ZINF_PORT", "12345", 1), 0);
-	RUN(0, "--nproc-per-node", "2", "sh", "-c", "echo $OMP_NUM_THREADS $ZINF_PORT");
+	RUN(0, "--standalone", "--nproc-per-node", "2", "sh", "-c",
+	    "echo $OMP_NUM_THREADS $ZINF_PORT");
 	cr_expect_eq(launched_count(out, "]: 7 12345\n"), 2, "%s", out);
 	cr_expect_str_eq(err, "", "nothing to be told");
 	launched_free(&launched);

@@ -69,7 +69,7 @@ static void expect_file(const char *pattern, const char *words)
 
 Test(launch_output, both_streams_are_told_apart)
 {
-	RUN(0, "sh", "-c", "echo to out; echo to err >&2");
+	RUN(0, "--standalone", "sh", "-c", "echo to out; echo to err >&2");
 	cr_expect_str_eq(out, "[rank 0]: to out\n");
 	cr_expect_str_eq(err, "[rank 0]: to err\n");
 	launched_free(&launched);
@@ -168,7 +168,7 @@ Test(launch_output, lines_of_both_streams_into_one_pipe_never_mix)
 
 	/* Far more than a pipe takes at once: parts of what is written. */
 	launched_start_merged(&launched,
-	                      (const char *const[]){ "sh", "-c",
+	                      (const char *const[]){ "--standalone", "sh", "-c",
 	                                             "yes 12345678901234 | head -n 12000 & "
 	                                             "yes abcdefghijklmn | head -n 12000 >&2; wait",
 	                                             NULL });

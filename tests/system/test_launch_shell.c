@@ -15,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/fd.h"
+#include "tests/harness/patience.h"
 #include "tests/system/launch.h"
 
 /* Ends by a signal alone. */
@@ -96,7 +97,7 @@ Test(launch_shell, children_that_were_there_before_stay)
 /* Until the kernel has stopped it, or false after 20 s. */
 static bool await_stop(pid_t pid)
 {
-	uint64_t deadline_ns = zi_clock_deadline_ns(20 * ZI_NS_PER_S);
+	uint64_t deadline_ns = zi_clock_deadline_ns(patient_ns(20 * ZI_NS_PER_S));
 	char path[64], line[512];
 
 	(void)snprintf(path, sizeof(path), "/proc/%d/stat", pid);

@@ -12,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "tests/guard/guard.h"
+#include "tests/harness/patience.h"
 #include "tests/system/pair.h"
 
 TestSuite(limits, .timeout = 120);
@@ -110,7 +111,7 @@ Test(limits, staging_that_is_too_small_is_told_with_what_it_takes)
 /* A refused session is told before it is gone. */
 static void await_sessions(long long count)
 {
-	uint64_t deadline_ns = zi_clock_deadline_ns(10 * ZI_NS_PER_S);
+	uint64_t deadline_ns = zi_clock_deadline_ns(patient_ns(10 * ZI_NS_PER_S));
 	long long got;
 
 	do {

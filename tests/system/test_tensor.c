@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/harness/patience.h"
 #include "tests/system/system.h"
 
 TestSuite(tensor, .timeout = 120);
@@ -56,7 +57,7 @@ static void open_scene(void)
 
 static void close_scene(void)
 {
-	uint64_t deadline_ns = zi_clock_deadline_ns(10 * ZI_NS_PER_S);
+	uint64_t deadline_ns = zi_clock_deadline_ns(patient_ns(10 * ZI_NS_PER_S));
 
 	cr_assert(harness_charges_return(&harness, cpu_bytes, 10000));
 	while (charged_nvme_bytes() != nvme_bytes) /* each question is a round trip */

@@ -16,7 +16,7 @@ $(NUMA_RANK_BIN): $(BUILD)/tests/vm/numa_rank.o $(LIBCLIENT_A)
 build-tests: $(DRIVE_PAGE_BIN) $(NUMA_RANK_BIN)
 
 # Not part of `make check`: a guest without KVM takes its time.
-check-vm: ## zinfd on emulated NVMe drives in QEMU: wear, bits, bad sectors, a drive that goes; NUMA nodes [VM_CASES=a,b VM_KEEP=DIR]
+check-vm: ## zinfd on emulated NVMe drives in QEMU: wear, bits, bad sectors, a drive that disappears; NUMA nodes [VM_CASES=a,b VM_KEEP=DIR]
 	@tools/deps build vm
 	@$(MAKE) --no-print-directory -s -j2 all $(DRIVE_PAGE_BIN) $(NUMA_RANK_BIN)
 	@ZINF_BUILD=$(BUILD) tests/vm/check_vm $(VM_KERNEL)

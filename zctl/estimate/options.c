@@ -137,11 +137,11 @@ void estimate_options_help(FILE *stream)
 	fprintf(stream,
 	        "usage: zctl estimate SOURCE [OPTIONS]\n"
 	        "What a job would hold in each tier, before it exists. SOURCE is one of\n"
-	        "  1.3G                          elements, in powers of 1000 (K M G B T)\n"
-	        "  model.safetensors             names and shapes in its header; or of all files\n"
-	        "                         of a model.safetensors.index.json\n"
-	        "  config.json                   of Hugging Face\n"
-	        "  manifest.json                 of zctl export\n\n");
+	        "  1.3G                     parameters, in powers of 1000 (K M G B T)\n"
+	        "  model.safetensors        names and shapes in its header; also the list of\n"
+	        "                           several files, model.safetensors.index.json\n"
+	        "  config.json              of Hugging Face\n"
+	        "  manifest.json            of zctl export\n\n");
 	for (size_t i = 0; i < ZI_COUNT_OF(table); i++)
 		fprintf(stream, "  --%-17s %s\n", table[i].name, table[i].help);
 	fprintf(stream, "  --%-17s %s\n", "json", "     for programs");

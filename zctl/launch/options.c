@@ -81,14 +81,15 @@ static const struct option table[] = {
 	  "signals that end all ranks\n"
 	  "                                 (SIGTERM,SIGINT,SIGHUP,SIGQUIT)" },
 	{ "numa-binding", 0, KIND_BINDING, AT(binding), 0, "HOW",
-	  "node, none; auto: node if there are several" },
+	  "node, none, or auto: node if there are several\n"
+	  "                                 NUMA nodes (auto)" },
 	{ "stdin", 0, KIND_STDIN, AT(is_without_stdin), 0, "WHO",
-	  "0: rank 0 reads it; none (0; a terminal: none)" },
-	{ "job", 0, KIND_TEXT, AT(job), 0, "NAME",
-	  "ZINF_JOB: the job of zinfd the ranks belong to" },
+	  "0 (rank 0 reads it) or none (0; none where it\n"
+	  "                                 is a terminal)" },
+	{ "job", 0, KIND_TEXT, AT(job), 0, "NAME", "ZINF_JOB: the job to which the ranks belong" },
 	{ "socket", 0, KIND_TEXT, AT(socket_path), 0, "PATH", "ZINF_SOCKET: where zinfd listens" },
 	{ "dry-run", 0, KIND_FLAG, AT(is_dry_run), 0, NULL,
-	  "print what each rank would be started with" },
+	  "show command, variables and CPUs of each rank" },
 	{ "help", 'h', KIND_HELP, AT(is_help), 0, NULL, "" },
 	{ "rdzv-id", 0, KIND_TEXT, AT(run_id), 0, "NAME", "TORCHELASTIC_RUN_ID (a new name)" },
 	{ "rdzv-backend", 0, KIND_NOTHING, 0, 0, "NAME", NULL },

@@ -190,6 +190,45 @@ static void ask_take_back(struct sess *session)
 		sess_export_drop(session);
 }
 
+/* The client has gone, and the question is back. */
+static void ask_drop(struct sess *session)
+{
+	if (!session->is_withdrawing) /* Else ask_withdrawn() follows. */
+		sess_drop(session);
+}
+
+static void ask_withdrawn(struct zi_post *post)
+{
+	struct sess *session = container_of(post, struct sess, gone_post);
+
+	session->is_withdrawing = false;
+	if (!session->is_asked)
+		sess_drop(session);
+}
+
+/* Context: shard thread. */
+static void ask_withdraw_at_shard(struct zi_post *post)
+{
+	struct sess *session = container_of(post, struct sess, gone_post);
+
+	zero_snapshot_withdraw(session->control->shard->zero, &session->inquiry.snapshot_op);
+	zi_loop_post(session->control->loop, &session->gone_post, ask_withdrawn);
+}
+
+/* See ask.h. */
+void sess_ask_withdraw(struct sess *session)
+{
+	const struct sess_inquiry *inquiry = &session->inquiry;
+
+	assert(session->is_asked);
+	assert(!session->is_withdrawing);
+	/* With a lane it holds what it asked for. */
+	if (inquiry->question != SESS_ASK_EXPORT_OPEN || inquiry->lane)
+		return;
+	session->is_withdrawing = true;
+	zi_loop_post(session->control->shard_loop, &session->gone_post, ask_withdraw_at_shard);
+}
+
 /* Back from the shard. */
 static void ask_answered(struct zi_post *post)
 {
@@ -201,7 +240,7 @@ static void ask_answered(struct zi_post *post)
 	zi_list_remove(&session->waiting_link);
 	ask_next(session->control, session->uid, inquiry->lane);
 	if (session->is_socket_gone) {
-		sess_drop(session);
+		ask_drop(session);
 		return;
 	}
 	if (inquiry->answer) {
@@ -237,7 +276,7 @@ static void ask_held(struct zi_post *post)
 	session->is_asked = false;
 	zi_list_remove(&session->waiting_link);
 	if (session->is_socket_gone || session->control->is_stopping)
-		sess_drop(session);
+		ask_drop(session);
 	else
 		ask_enter(session, SESS_LANE_OPEN);
 }

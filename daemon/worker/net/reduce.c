@@ -200,7 +200,9 @@ static void finish_piece(struct exchange_room *room, uint64_t index, const struc
 	                                 .element_count = piece->count,
 	                                 .dtype = exchange->dtype,
 	                                 .op = exchange->op,
-	                                 .average = exchange->average },
+	                                 .average = exchange->dtype == ZI_DTYPE_F64
+	                                                    ? 1.0 / exchange->rank_count
+	                                                    : exchange->average },
 	           room->scratch);
 }
 

@@ -34,6 +34,7 @@ void collectives_rank_gone(struct zero_rank *rank, const struct zi_text *text)
 {
 	struct coll *coll = rank->job->collectives.coll;
 
+	named_rank_gone(rank, text);
 	/* Boards of groups that end by this are kept for those that come. */
 	if (coll)
 		(void)coll_rank_gone(coll, rank->number, text);
@@ -68,6 +69,7 @@ void collectives_drop(struct zero_job *job)
 	if (!job->across)
 		meeting_over(job);
 	collectives->group_count = 0;
+	collectives->named = (struct named){ 0 };
 	collectives->arena_bytes = 0;
 }
 

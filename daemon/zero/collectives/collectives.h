@@ -9,6 +9,7 @@
  *    └──an error, or the incarnation is over◀────────────┘
  *
  *   collectives.c   memory, the end; collectives_open.c   opening; collectives_group.c   groups
+ *   named.c         groups that their members make by name
  *
  *   arenas     one segment, a part for each rank (arenas.h); ranks read and write all of it
  *   boards     one per group, of as many parts as the job has ranks: a number that is used again
@@ -24,6 +25,7 @@
 #include "common/wire/control.h"
 #include "common/wire/verdict.h"
 #include "daemon/device/device.h"
+#include "daemon/zero/collectives/named.h"
 
 struct coll;
 struct far;
@@ -50,6 +52,7 @@ struct zero_collectives {
 	struct tier_segment *slabs[ZI_GROUPS_MAX]; /* NULL: never used */
 	struct far *fars[ZI_GROUPS_MAX];           /* NULL: none, or it does not span nodes */
 	struct far *making;                        /* the next group, while nodes agree */
+	struct named named;                        /* groups that members make by name */
 	struct dev_task task;                      /* building the arenas */
 	int build_error;
 	struct zi_text build_text;
@@ -75,3 +78,5 @@ uint64_t collectives_held_bytes(const struct zero_job *job);
 int collectives_slab(struct zero_job *job, uint32_t group, struct zi_text *text);
 /* A board for group @group, zeroed: made, or the one that was there. */
 int collectives_board(struct zero_job *job, uint32_t group, struct zi_text *text);
+/* "0, 1, 5", for messages. */
+struct zi_text collectives_say_ranks(const uint64_t members[ZI_GROUP_MASK_WORDS]);

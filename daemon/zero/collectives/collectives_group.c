@@ -22,8 +22,8 @@ static int not_open(const struct zero_rank *rank, struct zi_text *text)
 	                                rank->job->name));
 }
 
-/* "0, 1, 5" */
-static struct zi_text say_mask(const uint64_t members[ZI_GROUP_MASK_WORDS])
+/* See collectives.h. */
+struct zi_text collectives_say_ranks(const uint64_t members[ZI_GROUP_MASK_WORDS])
 {
 	struct zi_text text = { "" };
 	size_t used = 0;
@@ -74,8 +74,8 @@ static int compare(const struct zero_rank *rank, const struct zero_op *op, struc
 			text, -EINVAL,
 			"a group of ranks %s says rank %u (pid %d), of ranks %s says rank %u "
 			"(pid %d): all ranks must name the same members",
-			say_mask(op->members).chars, rank->number, rank->pid,
-			say_mask(theirs->members).chars, i, other->pid));
+			collectives_say_ranks(op->members).chars, rank->number, rank->pid,
+			collectives_say_ranks(theirs->members).chars, i, other->pid));
 	}
 	return 0;
 }
@@ -169,12 +169,14 @@ static int make(struct zero_job *job, const struct zero_op *op, struct zi_text *
 }
 
 /**
- * zero_coll_group() - all ranks make a group of some of them
- * @op: members: bits of ranks, the same on all ranks; timeout_ns of its calls, or 0; completes when
- *   all have come: id is its number; or with one error for all, who comes later included
+ * zero_coll_group() - make a group: called by all ranks of the job, or with op->name by the members
+ * @op: members: bits of ranks, equal on all callers; timeout_ns: of the group's calls, or 0.
+ *   Completes when all callers have come: id is the number of the group. An error is the same for
+ *   all callers, late ones included.
  *
- * -ENOTCONN; -EINVAL no members, no such rank, other members; -EALREADY this rank waits in one;
- * -ETIMEDOUT names who did not come; -ENOSPC, -EDQUOT with figures; what a rank refuses itself.
+ * -ENOTCONN; -EINVAL no members, no such rank, other members; -EALREADY this rank is already making
+ * a group; -ETIMEDOUT names the ranks that did not come; -ENOSPC, -EDQUOT with figures; an error
+ * that a rank sends.
  * Context: shard thread.
  */
 void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
@@ -193,6 +195,11 @@ void zero_coll_group(struct zero_rank *rank, struct zero_op *op)
 	}
 	if (!job->collectives.coll) {
 		op_complete(op, not_open(rank, &op->text));
+		zero_drain(zero);
+		return;
+	}
+	if (op->name) {
+		named_group(rank, op);
 		zero_drain(zero);
 		return;
 	}

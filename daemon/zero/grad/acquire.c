@@ -13,6 +13,7 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/unit.h"
+#include "daemon/zero/step/discard.h"
 
 /* See acquire.h. */
 void grad_try_acquire(struct zero_op *op)
@@ -20,6 +21,10 @@ void grad_try_acquire(struct zero_op *op)
 	struct zero_job *job = op->rank->job;
 	uint32_t rank = op->rank->number;
 
+	if (discard_is_wanted(job)) {
+		op_complete(op, discard_refuse(op));
+		return;
+	}
 	if (job->units[op->unit].held_mask >> rank & 1)
 		return;
 	if (job->grad_pool && !grad_pool_take(job, rank, op->unit, &op->offset_bytes))

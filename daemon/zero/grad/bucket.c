@@ -20,18 +20,21 @@ static_assert(sizeof(*((struct zero_buckets *)0)->firsts) == ZI_BUCKET_SLOT_BYTE
 
 /* Return: 0; -ENOMEM. */
 int buckets_init(struct zero_buckets *buckets, uint32_t slot_count, uint32_t largest,
-                 uint32_t unit_count)
+                 uint32_t second, uint32_t unit_count)
 {
+	/* Each bucket takes the lowest place, and is freed without any other: it may lie above. */
+	bool is_uneven;
+
 	assert(largest > 0);
 	assert(largest <= slot_count);
 	*buckets = (struct zero_buckets){
 		.slot_count = slot_count,
-		.seam = room_seam(slot_count, largest),
 		.unit_count = unit_count,
 		/* Each takes a slot at least. */
 		.runs = calloc(ZI_MIN(unit_count, slot_count), sizeof(*buckets->runs)),
 		.firsts = malloc(unit_count * sizeof(*buckets->firsts)),
 	};
+	buckets->seam = room_seam(slot_count, largest, second, &is_uneven);
 	if (!buckets->runs || !buckets->firsts) {
 		buckets_deinit(buckets);
 		return err_origin(-ENOMEM);

@@ -20,9 +20,10 @@ struct zero_buckets {
 
 #define BUCKET_NONE UINT32_MAX
 
-/* @largest: slots of the longest unit, at most @slot_count. -ENOMEM. */
+/* @largest: slots of the longest unit, at most @slot_count. @second: of the longest one that is
+ * shorter; 0: all are as long. -ENOMEM. */
 int buckets_init(struct zero_buckets *buckets, uint32_t slot_count, uint32_t largest,
-                 uint32_t unit_count);
+                 uint32_t second, uint32_t unit_count);
 void buckets_deinit(struct zero_buckets *buckets);
 static inline bool buckets_have(const struct zero_buckets *buckets, uint32_t unit)
 {

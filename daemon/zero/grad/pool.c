@@ -11,21 +11,21 @@
 #include "daemon/zero/job/advice.h"
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
+#include "daemon/zero/param/room.h"
 
-/* Return: slots of the longest unit. */
-static uint32_t count_slots(const struct zero_job *job, uint32_t *slot_counts)
+/* Slots of the longest unit, and of the longest that is shorter. */
+static void count_slots(const struct zero_job *job, uint32_t *slot_counts, uint32_t *largest,
+                        uint32_t *second)
 {
 	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.grad_dtype);
-	uint32_t largest = 0;
 
 	for (uint32_t i = 0; i < job->layout.unit_count; i++) {
 		uint64_t bytes =
 			zi_geometry_unit_bytes(job->units[i].padded_count, width, job->slot_bytes);
 
 		slot_counts[i] = (uint32_t)(bytes / job->slot_bytes);
-		largest = ZI_MAX(largest, slot_counts[i]);
+		room_note_longest(slot_counts[i], largest, second);
 	}
-	return largest;
 }
 
 /* Return: 0; -ENOMEM. */
@@ -33,16 +33,16 @@ static int make_tables(struct zero_job *job)
 {
 	uint32_t unit_count = job->layout.unit_count;
 	struct zero_grad_pool *pool = job->grad_pool;
-	uint32_t largest;
+	uint32_t largest = 0, second = 0;
 	int r = 0;
 
 	pool->slot_counts = calloc(unit_count, sizeof(*pool->slot_counts));
 	if (!pool->slot_counts)
 		return err_origin(-ENOMEM);
-	largest = count_slots(job, pool->slot_counts);
+	count_slots(job, pool->slot_counts, &largest, &second);
 	for_each_rank_here(job, rank) {
 		if (!r)
-			r = buckets_init(&pool->buckets[rank], pool->slot_count, largest,
+			r = buckets_init(&pool->buckets[rank], pool->slot_count, largest, second,
 			                 unit_count);
 	}
 	return err_trace(r);
@@ -121,6 +121,16 @@ bool grad_pool_take(struct zero_job *job, uint32_t rank, uint32_t unit, uint64_t
 bool grad_pool_has(const struct zero_job *job, uint32_t rank, uint32_t unit)
 {
 	return buckets_have(&job->grad_pool->buckets[rank], unit);
+}
+
+/* See pool.h. */
+void grad_pool_clear(struct zero_job *job, uint32_t unit)
+{
+	if (!job->grad_pool)
+		return;
+	for_each_rank_here(job, rank)
+		if (buckets_have(&job->grad_pool->buckets[rank], unit))
+			buckets_give(&job->grad_pool->buckets[rank], unit);
 }
 
 /* See pool.h. */

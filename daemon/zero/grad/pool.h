@@ -26,5 +26,7 @@ uint64_t grad_pool_charged_bytes(const struct zero_job *job); /* likewise */
 bool grad_pool_take(struct zero_job *job, uint32_t rank, uint32_t unit, uint64_t *ret_offset);
 /* The rank has it: acquired, and perhaps handed over. */
 bool grad_pool_has(const struct zero_job *job, uint32_t rank, uint32_t unit);
+/* No rank has a bucket of the unit any more, whatever it was to do with it. No pool is fine. */
+void grad_pool_clear(struct zero_job *job, uint32_t unit);
 /* The daemon is done with what ranks of @mask handed over: their next acquire goes on. */
 void grad_release(struct zero_job *job, uint32_t unit, uint64_t mask);

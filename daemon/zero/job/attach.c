@@ -30,10 +30,13 @@ int attach_limits_check(struct zero *zero, uint32_t uid, struct zi_text *text)
 		own_count += container_of(link, struct zero_job, jobs_link)->uid == uid;
 	if (zero->job_count >= zero->options.jobs_max)
 		return err_origin(zi_text_error(text, -EMFILE,
-		                                "the daemon holds %u jobs of at most %u",
+		                                "the daemon holds %u jobs of at most %u: "
+		                                "delete one (zctl jobs, zctl delete JOB)",
 		                                zero->job_count, zero->options.jobs_max));
 	if (own_count >= zero->options.jobs_per_uid_max)
-		return err_origin(zi_text_error(text, -EDQUOT, "uid %u has %u jobs of at most %u",
+		return err_origin(zi_text_error(text, -EDQUOT,
+		                                "uid %u has %u jobs of at most %u: delete one "
+		                                "(zctl jobs, zctl delete JOB)",
 		                                uid, own_count, zero->options.jobs_per_uid_max));
 	return 0;
 }

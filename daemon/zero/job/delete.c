@@ -207,7 +207,7 @@ void zero_job_destroy(struct zero_rank *rank, struct zero_op *op)
 	op_wait(op);
 	/* Whoever destroys a job that was lost has no use for the record of the loss. */
 	if (zero_lost_step(rank) >= 0)
-		lost_end(zero, job->name);
+		lost_end(zero, job->name, job->uid);
 	job->is_deleting = true;
 	job->destroy_op = op;
 	job->destroy_rank = rank;

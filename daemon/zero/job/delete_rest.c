@@ -107,10 +107,12 @@ static void deleted(struct catalog_request *request)
 void zero_job_delete(struct zero *zero, struct zero_snapshot_op *op)
 {
 	struct zero_job *job = job_find(zero, op->job);
+	struct zero_job *lost = lost_find(zero, op->job);
 	int r;
 
-	if (!job)
-		job = lost_find(zero, op->job);
+	/* The asker's own, where another uid has a job of that name by now. */
+	if (!job || (lost && job->uid != op->uid && lost->uid == op->uid))
+		job = lost;
 	zi_list_init(&op->link);
 	r = delete_check(zero, job, op, &op->text);
 	if (r) {

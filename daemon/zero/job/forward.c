@@ -23,6 +23,19 @@ static const char *step_call(uint16_t opcode)
 		return "zinf_step_begin";
 	case ZI_OP_STEP:
 		return "zinf_step";
+	case ZI_OP_STEP_OPTIONS:
+		return "zinf_step_with";
+	case ZI_OP_GRAD_NORM:
+		return "zinf_grad_norm";
+	case ZI_OP_STEP_DISCARD:
+		return "zinf_step_discard";
+	case ZERO_OP_STATE_OPEN:
+	case ZERO_OP_STATE_READ:
+		return "zinf_state_read";
+	case ZERO_OP_STATE_WRITE:
+		return "zinf_state_write";
+	case ZERO_OP_STATE_COUNT:
+		return "zinf_update_count_set";
 	default:
 		return NULL;
 	}

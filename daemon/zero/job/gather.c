@@ -115,4 +115,5 @@ void gather_forget(struct zero_job *job)
 	job->group.agreed = 0;
 	job->group.held = 0;
 	memset(job->group.missed, 0, sizeof(job->group.missed));
+	job->group.discarded_mask = 0;
 }

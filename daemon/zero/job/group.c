@@ -318,6 +318,7 @@ void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason)
 	ops_cancel(rank);
 	zi_list_remove(&rank->notice_link);
 	write_forget(rank);
+	state_forget(rank);
 	tensors_forget(rank);
 	if (is_clean && rank->is_member)
 		residency_forget(rank);

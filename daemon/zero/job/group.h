@@ -32,8 +32,9 @@ struct zero_group {
 	struct zi_job_training training;
 	struct zero_rank *ranks[ZI_WORLD_MAX];
 	uint32_t rank_count;
-	uint32_t generation;                       /* counts what began FORMING */
-	uint64_t line;                             /* random: names it in what it commits */
+	uint32_t generation;     /* counts what began FORMING */
+	uint64_t line;           /* random: names it in what it commits */
+	uint64_t discarded_mask; /* ranks whose step was discarded after they had stopped waiting */
 	uint64_t gather_masks[_ZERO_GATHER_COUNT]; /* who has come; full: the work is under way */
 	struct zero_missed missed[_ZERO_GATHER_COUNT];
 	/* Where the job spans nodes (across/agree/agree.h): gathers (bits) to which all nodes have

@@ -145,6 +145,7 @@ void job_unload(struct zero_job *job)
 		job->units[i].is_written = false;
 	for (uint32_t i = 0; i < job->subgroup_count; i++)
 		job->subgroups[i].is_reset = false;
+	state_unload(job);
 }
 
 /* All that an idle job need not hold. */

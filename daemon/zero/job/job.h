@@ -33,12 +33,14 @@
 #include "daemon/zero/param/write_far.h"
 #include "daemon/zero/place/extent.h"
 #include "daemon/zero/place/former.h"
+#include "daemon/zero/state/state.h"
 #include "daemon/zero/step/ahead.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/doubt.h"
 #include "daemon/zero/step/item.h"
 #include "daemon/zero/step/join.h"
 #include "daemon/zero/step/pipeline.h"
+#include "daemon/zero/step/power.h"
 #include "daemon/zero/step/queue.h"
 #include "daemon/zero/step/step.h"
 #include "daemon/zero/tensor/tensor.h"
@@ -75,8 +77,11 @@ struct zero_rank {
 	struct zero_write *write;         /* of a unit's parameters; NULL: none */
 	struct tier_segment *spare;       /* a copy that it wrote into and may again; NULL: none */
 	struct zero_tensors *tensors;     /* NULL: none were opened */
-	struct zi_step_group step_groups[ZI_PARAM_GROUPS_MAX]; /* of its newest STEP_BEGIN */
-	uint16_t doing;                                        /* opcode of the newest call */
+	struct zero_state *state;         /* NULL: no window was opened */
+	/* Of its newest STEP_BEGIN or STEP_OPTIONS. */
+	struct zi_step_group step_groups[ZI_PARAM_GROUPS_MAX];
+	struct zi_step_betas step_betas[ZI_PARAM_GROUPS_MAX];
+	uint16_t doing; /* opcode of the newest call */
 	uint32_t doing_unit;
 	uint64_t doing_ns;
 };
@@ -195,10 +200,14 @@ struct zero_job {
 	uint64_t update_count;
 	double beta1_power, beta2_power;
 	struct zero_scale scale; /* in force, as are these */
+	struct zero_power powers[ZI_PARAM_GROUPS_MAX]
+				[2]; /* of betas of groups, for the next step */
 	/* in force: blob_index; committed: committed.blob_index; of the step: blob_next() */
 	struct zero_blob blobs[ZERO_BLOBS][ZI_WORLD_MAX];
 	uint32_t blob_index;
 	uint32_t write_unit; /* param_write_end under way */
+	bool write_keeps;    /* and the unit's optimizer state stays */
+	struct zero_state_put state_put;
 	struct dev_task write_task;
 	struct tier_segment *write_source;
 	struct write_far write_far; /* from another node */

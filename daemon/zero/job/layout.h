@@ -47,9 +47,10 @@ struct zero_unit {
 	uint32_t place;        /* in the foretold order */
 	uint32_t write_count;  /* subgroups whose new parameters are not yet in the store */
 	/* between steps */
-	bool is_written;    /* by param_write_end, and not committed */
-	bool is_copying;    /* param_write_end is at work */
-	bool is_param_next; /* the newest parameters lie in the extents of the commit to come */
+	bool is_written;       /* by param_write_end, and not committed */
+	bool is_copying;       /* param_write_end is at work */
+	bool is_param_next;    /* the newest parameters lie in the extents of the commit to come */
+	bool is_state_written; /* optimizer state of it by a rank, and not committed */
 };
 
 struct zero_subgroup {
@@ -76,6 +77,7 @@ struct zero_subgroup {
 	struct zi_list spill_link;
 	bool is_param_next; /* as its unit's: of this step, whatever others of the unit are */
 	bool is_reset;      /* state counts as zero since param_write_end, whatever is committed */
+	bool is_state_next; /* a rank wrote its state, which the commit to come stores */
 	void *memory;       /* resident state; NULL: goes through staging */
 	void *warm;         /* a slot of staging with its state (warm.c); NULL: none */
 	struct zi_list warm_link;

@@ -7,6 +7,7 @@
 #include "common/base/assert.h"
 #include "daemon/zero/job/delete.h"
 #include "daemon/zero/job/job.h"
+#include "daemon/zero/step/commit.h"
 
 /* See lost.h. */
 void lost_keep(struct zero_job *job, int64_t step)
@@ -52,13 +53,31 @@ void lost_take_back(struct zero_job *job)
 	zero->lost_count--;
 }
 
+static void rows_deleted(struct catalog_request *request)
+{
+	struct zero_job *job = container_of(request, struct zero_job, request);
+	struct zero *zero = job->zero;
+
+	request_end(job);
+	/* On failure the request that needs the name fails as well. */
+	if (!request->result)
+		job->is_stored = false;
+	zero_drain(zero);
+}
+
 /* See lost.h. */
-void lost_end(struct zero *zero, const char *name)
+void lost_end(struct zero *zero, const char *name, uint32_t uid)
 {
 	struct zero_job *job = lost_find(zero, name);
 
 	if (!job)
 		return;
-	lost_take_back(job);
-	job_delete(job);
+	if (job->uid == uid) {
+		lost_take_back(job);
+		job_delete(job);
+		return;
+	}
+	/* Busy: its rows are being deleted for an earlier job of that name. */
+	if (job->is_stored && !job->busy_count)
+		request_submit(job, CATALOG_JOB_DELETE, rows_deleted);
 }

@@ -19,5 +19,7 @@ void lost_keep(struct zero_job *job, int64_t step);
 struct zero_job *lost_find(struct zero *zero, const char *name);
 /* It is a job like others from now on, which somebody deletes. */
 void lost_take_back(struct zero_job *job);
-/* A job of that name is about to be made or destroyed: the catalog forgets the lost one first. */
-void lost_end(struct zero *zero, const char *name);
+/* A job of that name and @uid is about to be made or destroyed. The catalog, where names are
+ * unique, forgets the lost job first. A lost job of another uid stays listed until the daemon
+ * ends. */
+void lost_end(struct zero *zero, const char *name, uint32_t uid);

@@ -21,6 +21,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/op_expire.h"
 #include "daemon/zero/param/unit.h"
+#include "daemon/zero/step/grad_norm.h"
 #include "daemon/zero/step/step.h"
 
 /* Return: what people call it. */
@@ -41,6 +42,14 @@ const char *op_name(uint16_t opcode)
 		return "coll_open";
 	case ZERO_OP_COLL_GROUP:
 		return "coll_group";
+	case ZERO_OP_STATE_OPEN:
+		return "state_open";
+	case ZERO_OP_STATE_READ:
+		return "state_read";
+	case ZERO_OP_STATE_WRITE:
+		return "state_write";
+	case ZERO_OP_STATE_COUNT:
+		return "update_count_set";
 	default:
 		return zi_opcode_name(opcode);
 	}
@@ -52,7 +61,8 @@ bool op_has_unit(uint16_t opcode)
 	return opcode == ZI_OP_UNSHARD || opcode == ZI_OP_RESHARD || opcode == ZI_OP_PREFETCH ||
 	       opcode == ZI_OP_GRAD_ACQUIRE || opcode == ZI_OP_REDUCE ||
 	       opcode == ZI_OP_GRAD_UNUSED || opcode == ZERO_OP_WRITE_BEGIN ||
-	       opcode == ZERO_OP_WRITE_END;
+	       opcode == ZERO_OP_WRITE_END || opcode == ZERO_OP_STATE_READ ||
+	       opcode == ZERO_OP_STATE_WRITE;
 }
 
 /* Calls that need no model: the group may still be FORMING. */
@@ -129,6 +139,8 @@ void op_complete(struct zero_op *op, int result)
 			rank->gathered[i] = NULL;
 	if (rank->write && rank->write->op == op)
 		rank->write->op = NULL;
+	if (rank->state && rank->state->op == op)
+		rank->state->op = NULL;
 	if (rank->job->destroy_op == op)
 		rank->job->destroy_op = NULL;
 	zi_list_remove(&op->link);
@@ -180,7 +192,8 @@ void op_wait(struct zero_op *op)
 
 /* ---- many of them ---- */
 
-/* Looks again at every op that waits for the daemon (unshard, grad_acquire, step_begin). */
+/* Looks again at every op that waits for the daemon (unshard, grad_acquire, step_begin, grad_norm).
+ */
 void ops_retry(struct zero_job *job)
 {
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
@@ -195,6 +208,8 @@ void ops_retry(struct zero_job *job)
 				grad_try_acquire(op);
 			else if (op->opcode == ZI_OP_STEP_BEGIN)
 				step_try_begin(op);
+			else if (op->opcode == ZI_OP_GRAD_NORM)
+				grad_norm_try(op);
 			/* A failed step_begin may have broken the group: its lists are empty. */
 			if (job->group.phase != ZERO_GROUP_LIVE)
 				return;

@@ -24,6 +24,7 @@
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/quiet.h"
 #include "daemon/zero/param/residency.h"
+#include "daemon/zero/step/grad_norm.h"
 #include "daemon/zero/step/join.h"
 #include "daemon/zero/step/step.h"
 #include "daemon/zero/step/step_late.h"
@@ -107,6 +108,10 @@ static const char *waited_for(const struct zero_op *op)
 			return "the day's write budget of its uid or store is used up, and slows "
 			       "it down (raise timeout_ms, or the budget)";
 		return "the step before is still being written";
+	case ZI_OP_GRAD_NORM:
+		return "gradients are still being summed";
+	case ZI_OP_STEP_DISCARD:
+		return "what was read or summed for the step has not ended";
 	case ZI_OP_STEP:
 	case ZI_OP_COMMIT:
 		return "the step before is still being written";
@@ -119,6 +124,9 @@ static const char *waited_for(const struct zero_op *op)
 	case ZI_OP_TENSOR_PREFETCH:
 	case ZI_OP_TENSOR_GET:
 		return "it is still being read, or the budget for tensors has no room for it";
+	case ZERO_OP_STATE_READ:
+	case ZERO_OP_STATE_WRITE:
+		return "optimizer state is still being read or written";
 	case ZERO_OP_MATERIALIZE:
 		return materialize_obstacle(op->rank->job);
 	default:
@@ -192,6 +200,8 @@ static bool say_late(const struct zero_op *op, struct zi_text *ret_text)
 		return grads_say_late(job, op->unit, ret_text);
 	case ZI_OP_UNSHARD:
 		return params_say_late(job, op->unit, ret_text) || step_is_missed(op, ret_text);
+	case ZI_OP_GRAD_NORM:
+		return grad_norm_say_late(job, ret_text);
 	case ZI_OP_STEP:
 	case ZI_OP_STEP_BEGIN:
 	case ZI_OP_COMMIT:
@@ -234,6 +244,10 @@ static void expire(struct zero_op *op)
 		if (i == ZERO_GATHER_COLL_GROUP)
 			collectives_group_expired(job, &text);
 		ops_retry(job); /* After a step() that is void an unshard may go on. */
+		return;
+	}
+	if (op->opcode == ZERO_OP_COLL_GROUP && op->name) {
+		named_expired(op);
 		return;
 	}
 	tensor_op_abandon(op);

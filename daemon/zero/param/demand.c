@@ -13,6 +13,7 @@
 #include "daemon/zero/param/pool.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/param/room.h"
+#include "daemon/zero/step/grad_norm.h"
 #include "daemon/zero/step/step.h"
 
 /* The unit for which @rank waits because there is no room; false: for none. */
@@ -39,6 +40,8 @@ uint64_t demand_missing_mask(const struct zero_job *job, const struct zero_op *o
 		/* Nobody stands still for a step: it is waited for by its ticket. */
 		if (op->rank->gathered[i] == op && i != ZERO_GATHER_STEP)
 			return job->here_mask & ~job->group.gather_masks[i];
+	if (op->opcode == ZI_OP_GRAD_NORM)
+		return grad_norm_missing_mask(job);
 	if (op->opcode == ZI_OP_GRAD_ACQUIRE && !job->grad_pool &&
 	    job->step.phase == ZERO_STEP_STEPPING)
 		return set_mask_here(job, op->unit) & ~job->units[op->unit].handed_mask;

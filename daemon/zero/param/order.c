@@ -235,6 +235,15 @@ void order_step(struct zero_order *order, bool is_leading, uint32_t *place)
 	*place = 0;
 }
 
+/* A rank's step is not to be: the next one begins where it began. What was recorded of it would be
+ * taken for a whole one. */
+void order_discard(struct zero_order *order, bool is_leading, uint32_t *place)
+{
+	if (is_leading && order->is_recording)
+		cut(order, 0);
+	*place = 0;
+}
+
 /* See order.h. */
 uint32_t order_ahead(const struct zero_order *order, uint32_t place, uint32_t ahead)
 {

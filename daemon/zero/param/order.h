@@ -35,6 +35,7 @@ int order_cycle(struct zero_order *order);
 void order_deinit(struct zero_order *order);
 void order_use(struct zero_order *order, uint32_t unit, bool is_leading, uint32_t *place);
 void order_step(struct zero_order *order, bool is_leading, uint32_t *place);
+void order_discard(struct zero_order *order, bool is_leading, uint32_t *place);
 /* The unit of the use that comes @ahead of those at @place, from 0 on; UINT32_MAX: not known. */
 uint32_t order_ahead(const struct zero_order *order, uint32_t place, uint32_t ahead);
 /* Uses until @unit is used by a rank at @place. */

@@ -89,7 +89,8 @@ bool pool_find_room(struct zero_job *job, uint32_t unit, uint64_t soonest, uint6
 	return room_choose(&(struct zero_shelf){ .runs = residency->runs,
 	                                         .run_count = residency->run_count,
 	                                         .slot_count = residency->slot_count,
-	                                         .seam = residency->seam },
+	                                         .seam = residency->seam,
+	                                         .is_uneven = residency->is_uneven },
 	                   residency->units[unit].slot_count, soonest, ret_room);
 }
 

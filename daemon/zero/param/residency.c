@@ -43,7 +43,7 @@ int residency_new(struct zero_job *job, uint32_t slot_count)
 	uint32_t width = zi_dtype_bytes((enum zi_dtype)job->config.param_dtype);
 	uint32_t unit_count = job->layout.unit_count;
 	struct zero_residency *residency;
-	uint32_t largest = 0;
+	uint32_t largest = 0, second = 0;
 
 	assert(!job->residency);
 	residency = calloc(1, sizeof(*residency));
@@ -68,9 +68,9 @@ int residency_new(struct zero_job *job, uint32_t slot_count)
 		                   job->slot_bytes);
 		residence->load = (struct zero_load){ .job = job, .unit = i, .done = loaded };
 		zi_list_init(&residence->load.link);
-		largest = ZI_MAX(largest, residence->slot_count);
+		room_note_longest(residence->slot_count, &largest, &second);
 	}
-	residency->seam = room_seam(slot_count, largest);
+	residency->seam = room_seam(slot_count, largest, second, &residency->is_uneven);
 	return 0;
 }
 
@@ -247,6 +247,15 @@ void residency_step(struct zero_rank *rank)
 	struct zero_job *job = rank->job;
 
 	order_step(&job->residency->order, rank->number == leading_rank(job), &rank->order_place);
+}
+
+/* It has been discarded. */
+void residency_step_discarded(struct zero_rank *rank)
+{
+	struct zero_job *job = rank->job;
+
+	order_discard(&job->residency->order, rank->number == leading_rank(job),
+	              &rank->order_place);
 }
 
 /* ---- prefetch ---- */

@@ -49,6 +49,7 @@ struct zero_residency {
 	uint32_t run_count;
 	uint32_t slot_count; /* of the pool */
 	uint32_t seam;       /* no run lies across it: room_seam() */
+	bool is_uneven;      /* likewise */
 	uint32_t void_count; /* loads under way that nobody wants: units, and of write_begin */
 	bool is_stopped;     /* nothing is loaded any more */
 	struct zero_order order;
@@ -69,6 +70,7 @@ void residency_take(struct zero_op *op);
 void residency_release(struct zero_rank *rank, uint32_t unit);
 void residency_forget(const struct zero_rank *rank);
 void residency_step(struct zero_rank *rank);
+void residency_step_discarded(struct zero_rank *rank);
 void residency_hint(struct zero_job *job, uint32_t unit);
 void residency_pump(struct zero_job *job);
 void residency_changed(struct zero_job *job); /* ops_retry(), then prefetch */

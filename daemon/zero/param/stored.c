@@ -120,15 +120,17 @@ static void moved(struct tier_move *move)
 	verify(stored);
 }
 
-/* Where they lie: the committed ones, or parameters of the commit to come. */
+/* Where they lie: the committed ones, or those of the commit to come. */
 static const struct tier_extent *source_of(const struct stored *stored,
                                            uint64_t hashes[STORED_TILES])
 {
 	const struct zero_subgroup *subgroup = stored->subgroup;
 	struct zero_job *job = subgroup->job;
 	const struct zero_place *place = &subgroup->places[stored->plane];
-	bool is_next = stored->plane == ZERO_PLANE_PARAM &&
-	               (job->units[subgroup->unit].is_param_next || subgroup->is_param_next);
+	bool is_param = stored->plane == ZERO_PLANE_PARAM;
+	bool is_next = is_param
+	                       ? job->units[subgroup->unit].is_param_next || subgroup->is_param_next
+	                       : state_is_stored(subgroup);
 	uint32_t index = is_next ? place_next_index(place) : place->hash_index;
 	const struct tier_extent *extent = is_next ? &place->next : &place->extent;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A subgroup's newest parameters from the store, or its committed optimizer state, verified. What
+ * A subgroup's newest parameters or optimizer state from the store, verified. What
  * it says of device tasks runs on theirs. Floor 5, shard thread.
  */
 #pragma once

@@ -16,6 +16,7 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/residency.h"
+#include "daemon/zero/step/discard.h"
 #include "daemon/zero/step/step.h"
 
 /* @op would unshard a unit whose update may have begun. The rank broke its promise, unless it waits
@@ -65,6 +66,11 @@ void unit_try_unshard(struct zero_op *op)
 	if (job->residency) {
 		int r = residency_demand(op);
 
+		/* Ranks that discard the step hold the room. A rank that has not begun the step
+		 * cannot discard it, and waits. */
+		if (r && discard_is_wanted(job) && job->step.begun_mask >> rank->number & 1 &&
+		    residence_of(job, op->unit)->presence != ZERO_LOADING)
+			r = discard_refuse(op);
 		if (r == RESIDENCY_E_WAIT)
 			return;
 		if (r) {

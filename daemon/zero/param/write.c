@@ -21,6 +21,7 @@
 #include "daemon/zero/param/fetch.h"
 #include "daemon/zero/param/quiet.h"
 #include "daemon/zero/param/residency.h"
+#include "daemon/zero/step/ahead.h"
 #include "daemon/zero/step/step.h"
 
 /* Return: a rank that has a unit open for writing, or NULL. */
@@ -189,12 +190,9 @@ static int begin(struct zero_rank *rank, struct zero_op *op)
 	if (quiet_is_on(job))
 		return zi_text_error(&op->text, -EBUSY,
 		                     "all ranks have called param_write_end: it ends first");
-	if (job_is_ahead(job))
-		return zi_text_error(&op->text, -EBUSY,
-		                     "steps %lld to %lld are not committed (commit_interval %u): "
-		                     "call zinf_commit() first",
-		                     (long long)job->committed_step + 1,
-		                     (long long)job->current_step, job_interval(job));
+	r = ahead_check_none(job, &op->text);
+	if (r)
+		return err_trace(r);
 	if (rank->write)
 		return zi_text_error(&op->text, -EBUSY, "unit '%s' is open for writing already",
 		                     job->layout.units[rank->write->unit].name);

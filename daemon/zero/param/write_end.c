@@ -42,7 +42,7 @@ void write_copy(const struct zero_job *job, const struct zero_subgroup *subgroup
 	memset((char *)target + given_bytes, 0, bytes - given_bytes);
 }
 
-/* The unit's optimizer state begins anew: remainder and moments zero. */
+/* The unit's optimizer state begins anew, unless it is kept: remainder and moments zero. */
 static void end_run(struct dev_task *task)
 {
 	struct zero_job *job = container_of(task, struct zero_job, write_task);
@@ -55,7 +55,7 @@ static void end_run(struct dev_task *task)
 		 * divided; of a shard its own part. */
 		if (job->write_source && (!job->residency || subgroup->is_here))
 			write_copy(job, subgroup, job_subgroup_param(job, subgroup));
-		if (subgroup->memory)
+		if (subgroup->memory && !job->write_keeps)
 			memset(subgroup->memory, 0, job_subgroup_state_bytes(job, subgroup));
 	}
 }
@@ -105,19 +105,55 @@ static void end_tell(struct zero_job *job, int error, const struct zi_text *text
 		gather_complete(job, ZERO_GATHER_WRITE_END, error, text);
 }
 
+/* What a rank wrote of the state before counts no more, either. */
+static void state_reset(struct zero_job *job, struct zero_unit *unit)
+{
+	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
+		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
+
+		warm_drop(subgroup);
+		state_void(subgroup);
+		subgroup->is_reset = true;
+	}
+	unit->is_state_written = false;
+}
+
+/* With state that is kept: the master has followed the parameters, or cannot. */
+static void end_followed(struct zero_job *job, int error, const struct zi_text *text)
+{
+	if (error) {
+		group_break(job, error, UINT32_MAX, text);
+		return;
+	}
+	end_tell(job, 0, NULL);
+	ops_retry(job);
+}
+
+/* Return: true when the rest comes in end_followed(), or the group has broken. */
+static bool state_goes_on(struct zero_job *job)
+{
+	struct zi_text text = { "" };
+	int r;
+
+	if (!job->write_keeps)
+		return false;
+	r = state_follow(job, job->write_unit, end_followed, &text);
+	if (r < 0)
+		group_break(job, r, UINT32_MAX, &text); /* The parameters are new already. */
+	return r != 0;
+}
+
 /* The unit is the root's copy now. */
 static void end_take(struct zero_job *job)
 {
 	struct zero_unit *unit = &job->units[job->write_unit];
 
 	unit->is_written = true;
-	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
-		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
-
-		warm_drop(subgroup);
-		subgroup->is_reset = true;
-	}
+	if (!job->write_keeps)
+		state_reset(job, unit);
 	writes_over(job);
+	if (state_goes_on(job))
+		return;
 	if (job->across) {
 		params_written(job, job->write_unit);
 		if (!job->residency)
@@ -276,6 +312,7 @@ static void end_start(struct zero_job *job)
 	if (is_in_use(job, unit))
 		return;
 	job->write_unit = unit;
+	job->write_keeps = op->keeps_state;
 	job->units[unit].is_copying = true;
 	job->step.generation = job->group.generation;
 	if (job->across) { /* All nodes count. */
@@ -314,9 +351,19 @@ static int end_check(const struct zero_rank *rank, struct zero_op *op)
 {
 	const struct zero_job *job = rank->job;
 	const struct zero_write *write = rank->write;
+	int r;
 
 	if (job_stores_param(job) && job->zero->frozen)
 		return err_trace(frozen_check(job->zero, &op->text));
+	if (op->keeps_state && job->across)
+		return zi_text_error(&op->text, -EOPNOTSUPP,
+		                     "optimizer state is not kept in a job over several nodes: end "
+		                     "the write without that");
+	r = state_check_rank(rank, &op->text);
+	if (!r)
+		r = state_check_busy(job, &op->text);
+	if (r)
+		return err_trace(r);
 	if (job->step.phase != ZERO_STEP_NONE)
 		return zi_text_error(&op->text, -EBUSY, "a step is under way");
 	if (gather_is_asked(job, ZERO_GATHER_COMMIT))
@@ -340,6 +387,14 @@ static int end_check(const struct zero_rank *rank, struct zero_op *op)
 
 		if (!model || other == rank)
 			continue;
+		if (model->unit == op->unit && model->root == op->root &&
+		    model->keeps_state != op->keeps_state)
+			return zi_text_error(
+				&op->text, -EINVAL,
+				"rank %u ends a write of unit %u %s optimizer state, but "
+				"rank %u does not",
+				rank->number, op->unit,
+				op->keeps_state ? "and keeps" : "and zeroes", i);
 		if (model->unit == op->unit && model->root == op->root)
 			continue;
 		return zi_text_error(&op->text, -EINVAL,
@@ -352,7 +407,8 @@ static int end_check(const struct zero_rank *rank, struct zero_op *op)
 
 /**
  * zero_param_write_end() - the root's copy becomes the unit's parameters
- * @op: unit, root; collective; state of the unit is zero afterwards
+ * @op: unit, root, keeps_state; collective; else the unit's state is zero afterwards. Kept state of
+ *   16-bit parameters: the master becomes the written value
  *
  * -EINVAL ranks differ, or the root has not begun. Context: shard thread.
  */

@@ -42,21 +42,20 @@ void extents_release_abandoned(struct zero_job *job)
 		tier_extent_release(&job->abandoned[--job->abandoned_count]);
 }
 
-static void release_next(struct zero_job *job, struct zero_unit *unit)
+static void release_param(struct zero_job *job, struct zero_unit *unit)
 {
 	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
 		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
 
-		for (uint32_t plane = 0; plane < _ZERO_PLANE_COUNT; plane++)
-			tier_extent_release(&subgroup->places[plane].next);
+		tier_extent_release(&subgroup->places[ZERO_PLANE_PARAM].next);
 		subgroup->is_param_next = false;
 	}
 	unit->is_param_next = false;
 }
 
-/* What was reserved and will not be committed, but for what param_write_end() was given: that may
- * be committed yet. Nothing may be in flight on it. When the catalog broke, the commit may be in
- * force after a restart: then it is given to nobody. */
+/* What was reserved and will not be committed, but for what param_write_end() and state_write()
+ * were given: that may be committed yet. Nothing may be in flight on it. When the catalog broke,
+ * the commit may be in force after a restart: then it is given to nobody. */
 void extents_release_next(struct zero_job *job)
 {
 	extents_release_abandoned(job); /* No commit names them. */
@@ -64,7 +63,10 @@ void extents_release_next(struct zero_job *job)
 		return;
 	for (uint32_t i = 0; i < job->layout.unit_count && job->units; i++)
 		if (!is_stored(job, i))
-			release_next(job, &job->units[i]);
+			release_param(job, &job->units[i]);
+	for (uint32_t i = 0; i < job->subgroup_count; i++)
+		if (!state_is_stored(&job->subgroups[i]))
+			tier_extent_release(&job->subgroups[i].places[ZERO_PLANE_STATE].next);
 }
 
 /* The rest: what was written counts no more. */
@@ -74,7 +76,9 @@ void extents_release_written(struct zero_job *job)
 		return;
 	for (uint32_t i = 0; i < job->layout.unit_count && job->units; i++)
 		if (is_stored(job, i))
-			release_next(job, &job->units[i]);
+			release_param(job, &job->units[i]);
+	for (uint32_t i = 0; i < job->subgroup_count; i++)
+		state_void(&job->subgroups[i]);
 }
 
 /* The job is no longer in the catalog. */
@@ -109,8 +113,8 @@ static uint64_t wanted_bytes(const struct zero_job *job, const struct zero_subgr
 	else if (purpose == EXTENTS_COMMIT && is_param)
 		is_wanted = extent_needs_write(job, subgroup);
 	else if (purpose == EXTENTS_COMMIT)
-		is_wanted =
-			subgroup->memory && job_is_ahead(job) && !subgroup->is_reset && !is_frozen;
+		is_wanted = subgroup->memory && !subgroup->is_reset &&
+		            (subgroup->is_state_next || (job_is_ahead(job) && !is_frozen));
 	return is_wanted ? bytes : 0;
 }
 
@@ -235,7 +239,7 @@ int extents_reserve_unit(struct zero_job *job, uint32_t index, struct zi_text *t
 	uint64_t free_bytes, bytes = 0;
 	int r = 0;
 
-	release_next(job, unit);
+	release_param(job, unit);
 	free_bytes = tier_extent_free_bytes(job->nvme_tier);
 	for (uint32_t i = 0; i < unit->subgroup_count; i++) {
 		struct zero_subgroup *subgroup = &job->subgroups[unit->subgroup_first + i];
@@ -251,10 +255,29 @@ int extents_reserve_unit(struct zero_job *job, uint32_t index, struct zi_text *t
 	}
 	if (!r)
 		return 0;
-	release_next(job, unit);
+	release_param(job, unit);
 	if (r != TIER_E_FULL)
 		return err_fold(r);
 	return err_trace(full(job, "a unit written", bytes, free_bytes, text));
+}
+
+/* See extent.h. */
+int extents_reserve_state(struct zero_job *job, struct zero_subgroup *subgroup,
+                          struct zi_text *text)
+{
+	struct zero_place *place = &subgroup->places[ZERO_PLANE_STATE];
+	uint64_t bytes = job_subgroup_state_bytes(job, subgroup);
+	uint64_t free_bytes = tier_extent_free_bytes(job->nvme_tier);
+	int r;
+
+	if (place->next.bytes)
+		return 0;
+	r = tier_extent_reserve(job->nvme_tier, ZERO_PLANE_STATE, bytes, &place->next);
+	if (!r)
+		return 0;
+	if (r != TIER_E_FULL)
+		return err_fold(r);
+	return err_trace(full(job, "optimizer state written", bytes, free_bytes, text));
 }
 
 /*
@@ -390,4 +413,5 @@ void extents_commit(struct zero_job *job)
 		job->units[i].is_written = false;
 		job->units[i].is_param_next = false;
 	}
+	state_committed(job);
 }

@@ -43,6 +43,10 @@ int extents_reserve(struct zero_job *job, enum extents_for purpose, struct zi_te
 uint64_t extents_wanted_bytes(const struct zero_job *job, enum extents_for purpose);
 /* With a pool: where param_write_end() puts a unit, before the commit. */
 int extents_reserve_unit(struct zero_job *job, uint32_t unit, struct zi_text *text);
+/* Where zinf_state_write() puts a subgroup's state, before the commit; what it has already stays.
+ * -ENOSPC with figures. */
+int extents_reserve_state(struct zero_job *job, struct zero_subgroup *subgroup,
+                          struct zi_text *text);
 /* The array that holds the checksums of place->next. */
 static inline uint32_t place_next_index(const struct zero_place *place)
 {
@@ -66,7 +70,7 @@ void place_move(struct zero_job *job, struct zero_place *place, uint64_t step);
 bool extent_needs_write(const struct zero_job *job, const struct zero_subgroup *subgroup);
 /* Another place for what could not be written: TIER_E_FULL. */
 int extent_replace(struct zero_job *job, struct zero_place *place, uint32_t plane, bool is_tried);
-/* What a step or commit has reserved; not what param_write_end() has written already. */
+/* What a step or commit has reserved; not what param_write_end() and state_write() have written. */
 void extents_release_next(struct zero_job *job);
 /* Where a write failed. */
 void extents_release_abandoned(struct zero_job *job);

@@ -42,6 +42,25 @@ void zero_snapshot_hold(struct zero *zero, struct zero_snapshot_op *op)
 	zero_drain(zero);
 }
 
+/* See zero_snapshot.h. Context: shard thread. */
+void zero_snapshot_withdraw(struct zero *zero, struct zero_snapshot_op *op)
+{
+	zi_list_for_each(link, &zero->snapshots) {
+		struct zero_snapshot *snapshot =
+			container_of(link, struct zero_snapshot, snapshots_link);
+
+		if (snapshot->op != op || !snapshot->is_hold ||
+		    snapshot->phase != ZERO_SNAPSHOT_WAITING)
+			continue;
+		snapshot->op = NULL;
+		(void)snapshot_free(snapshot);
+		zi_text_set(&op->text, "the export of job '%s' was withdrawn", op->job);
+		snapshot_op_end(zero, op, err_origin(-ECANCELED));
+		zero_drain(zero);
+		return;
+	}
+}
+
 /* Nothing may be read any more. Context: shard thread. */
 void zero_snapshot_release(struct zero_snapshot *held)
 {

@@ -173,7 +173,7 @@ int snapshot_charge(struct zero_snapshot *snapshot, struct tier *tier, struct zi
 		return 0;
 	return err_origin(
 		zi_text_error(text, r == TIER_E_QUOTA ? -EDQUOT : -ENOSPC,
-	                      "a snapshot of job '%.63s' keeps %s on %s: %.90s", snapshot->job_name,
+	                      "a snapshot of job '%.63s' keeps %s on %s: %s", snapshot->job_name,
 	                      zi_format_bytes(snapshot->held_bytes).chars, tier->name, why.chars));
 }
 

@@ -26,6 +26,7 @@
 #include "daemon/zero/snapshot/snapshot.h"
 #include "daemon/zero/snapshot/snapshot_remove.h"
 #include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/discard.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/step.h"
 #include "daemon/zero/step/step_end.h"
@@ -214,7 +215,8 @@ static bool write_start(struct zero_snapshot *snapshot, struct zero_job *job)
 	int r = 0;
 
 	for (uint32_t i = 0; i < job->layout.unit_count && !r; i++)
-		if (job->units[i].is_written || job->units[i].is_copying)
+		if (job->units[i].is_written || job->units[i].is_state_written ||
+		    job->units[i].is_copying)
 			r = zi_text_error(&text, -EBUSY, "unit '%s' was written and not committed",
 			                  job->layout.units[i].name);
 	if (!r)
@@ -270,7 +272,9 @@ void snapshot_written(struct zero_job *job, int error, const struct zi_text *tex
 	else
 		take(snapshot, job, RECORD_WRITTEN);
 	extents_release_next(job); /* What the snapshot did not take, and where a write failed. */
-	if (job->step.phase == ZERO_STEP_STEPPING) {
+	if (job->step.is_discarding) {
+		discard_advance(job);
+	} else if (job->step.phase == ZERO_STEP_STEPPING) {
 		pipeline_start(job, ZERO_PIPELINE_UPDATE);
 		step_advance(job);
 	} else {

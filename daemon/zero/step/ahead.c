@@ -137,3 +137,15 @@ bool ahead_commit(struct zero_job *job)
 	ahead_lost(job, &text);
 	return false;
 }
+
+/* Documented in the header. */
+int ahead_check_none(const struct zero_job *job, struct zi_text *text)
+{
+	if (!job_is_ahead(job))
+		return 0;
+	return zi_text_error(text, -EBUSY,
+	                     "steps %lld to %lld are not committed (commit_interval %u): "
+	                     "call zinf_commit() first",
+	                     (long long)job->committed_step + 1, (long long)job->current_step,
+	                     job_interval(job));
+}

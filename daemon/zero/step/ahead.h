@@ -28,4 +28,6 @@ void ahead_drop(struct zero_job *job);
 void ahead_set(struct zero_job *job, int64_t step, const struct zero_marks *marks);
 /* Commits what nobody else will. True when that has begun. */
 bool ahead_commit(struct zero_job *job);
+/* Return: 0; -EBUSY, with the steps that are not committed. */
+int ahead_check_none(const struct zero_job *job, struct zi_text *text);
 void ahead_lost(struct zero_job *job, const struct zi_text *why);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A step begins: every rank's options are equal, bit by bit, and the store has room for all that
- * the step will write. Floor 5, shard thread.
+ * A step begins: every rank's options are equal, bit by bit (options.c), and the store has room for
+ * all that the step will write. Floor 5, shard thread.
  */
 #include "daemon/zero/zero.h"
 
@@ -21,110 +21,11 @@
 #include "daemon/zero/step/budget.h"
 #include "daemon/zero/step/commit.h"
 #include "daemon/zero/step/join.h"
+#include "daemon/zero/step/options.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/scale.h"
 #include "daemon/zero/step/step.h"
 #include "daemon/zero/step/unused.h"
-
-/* Documented in step.h. What differs in a bit may differ in the result. */
-int step_options_compare(const struct zi_step_options *mine, uint32_t rank,
-                         const struct zi_step_options *model, uint32_t model_rank,
-                         struct zi_text *text)
-{
-	const struct {
-		const char *name;
-		double mine, model;
-	} reals[] = {
-		{ "lr", mine->lr, model->lr },
-		{ "beta1", mine->beta1, model->beta1 },
-		{ "beta2", mine->beta2, model->beta2 },
-		{ "eps", mine->eps, model->eps },
-		{ "weight_decay", mine->weight_decay, model->weight_decay },
-		{ "max_norm", mine->max_norm, model->max_norm },
-		{ "unscale", mine->unscale, model->unscale },
-		{ "lr_decay", mine->lr_decay, model->lr_decay },
-	};
-
-	for (size_t i = 0; i < ZI_COUNT_OF(reals); i++) {
-		struct zi_reals_text said = zi_format_reals(reals[i].mine, reals[i].model);
-
-		if (memcmp(&reals[i].mine, &reals[i].model, sizeof(double)) != 0)
-			return zi_text_error(text, -EINVAL,
-			                     "%s is %s in rank %u, but %s in rank %u",
-			                     reals[i].name, said.one, rank, said.other, model_rank);
-	}
-	if (mine->micro_batches != model->micro_batches)
-		return zi_text_error(text, -EINVAL,
-		                     "micro_batches is %u in rank %u, but %u in rank %u",
-		                     mine->micro_batches, rank, model->micro_batches, model_rank);
-	if (mine->group_count != model->group_count)
-		return zi_text_error(text, -EINVAL,
-		                     "group_count of the step is %u in rank %u, but %u in rank %u",
-		                     mine->group_count, rank, model->group_count, model_rank);
-	if (mine->flags != model->flags)
-		return zi_text_error(
-			text, -EINVAL,
-			"flags (nesterov 1, sum 2, skip_nonfinite 4, want_norm 8, "
-			"update_early 16, no_bias_correction 32) are %u in rank %u, but %u in "
-			"rank %u",
-			mine->flags, rank, model->flags, model_rank);
-	return 0;
-}
-
-static int groups_compare(const struct zero_job *job, struct zero_op *op)
-{
-	const struct zero_rank *rank = op->rank;
-
-	assert(op->options.group_count == job->step.options.group_count);
-	for (uint32_t i = 0; i < op->options.group_count; i++) {
-		const struct zi_step_group *mine = &rank->step_groups[i];
-		const struct zi_step_group *model = &job->step.groups[i];
-		struct zi_reals_text lr, decay;
-
-		if (memcmp(mine, model, sizeof(*mine)) == 0)
-			continue;
-		lr = zi_format_reals(mine->lr, model->lr);
-		decay = zi_format_reals(mine->weight_decay, model->weight_decay);
-		return zi_text_error(&op->text, -EINVAL,
-		                     "group %u has lr %s and weight_decay %s in rank %u, but "
-		                     "%s and %s in rank %u",
-		                     i, lr.one, decay.one, rank->number, lr.other, decay.other,
-		                     job->step.options_rank);
-	}
-	return 0;
-}
-
-/* A step without groups has one lr and weight_decay for all of them. */
-static int groups_check(const struct zero_job *job, struct zero_op *op)
-{
-	uint32_t count = stretches_group_count(job);
-
-	if (!op->options.group_count || op->options.group_count == count)
-		return 0;
-	return zi_text_error(&op->text, -EINVAL,
-	                     "group_count of the step is %u, but the job has %u groups of "
-	                     "parameters: give all of them, or none",
-	                     op->options.group_count, count);
-}
-
-/* What one optimizer alone has is nobody else's: it would do nothing, in silence. */
-static int optimizer_check(const struct zero_job *job, const struct zi_step_options *options,
-                           struct zi_text *text)
-{
-	enum zi_optimizer optimizer = (enum zi_optimizer)job->config.optimizer;
-	bool is_adam = optimizer == ZI_OPTIMIZER_ADAM || optimizer == ZI_OPTIMIZER_ADAMW;
-
-	if (options->lr_decay != 0 && optimizer != ZI_OPTIMIZER_ADAGRAD)
-		return zi_text_error(text, -EINVAL,
-		                     "lr_decay is %g: adagrad has one, the job's optimizer is %s",
-		                     options->lr_decay, zi_optimizer_name(optimizer));
-	if ((options->flags & ZI_STEP_NO_BIAS_CORRECTION) && !is_adam)
-		return zi_text_error(text, -EINVAL,
-		                     "no_bias_correction is set: adam and adamw have one, the "
-		                     "job's optimizer is %s",
-		                     zi_optimizer_name(optimizer));
-	return 0;
-}
 
 static int begin_check(const struct zero_job *job, struct zero_op *op)
 {
@@ -144,6 +45,11 @@ static int begin_check(const struct zero_job *job, struct zero_op *op)
 	if (gather_is_full(job, ZERO_GATHER_WRITE_END))
 		return zi_text_error(&op->text, -EBUSY,
 		                     "all ranks have called param_write_end: it ends first");
+	r = state_check_busy(job, &op->text);
+	if (!r)
+		r = state_check_commit(job, &op->text);
+	if (r)
+		return err_trace(r);
 	if (job->committed_step < 0)
 		return zi_text_error(&op->text, -EINVAL,
 		                     "parameters were never committed: write them, then commit");
@@ -166,7 +72,14 @@ static int begin_check(const struct zero_job *job, struct zero_op *op)
 		                     op->options.micro_batches);
 	if (!op->options.micro_batches)
 		return zi_text_error(&op->text, -EINVAL, "micro_batches is 0");
-	r = groups_check(job, op);
+	if (job->across && (op->options.flags & (ZI_STEP_DEFERRED | ZI_STEP_BETAS)))
+		return zi_text_error(&op->text, -EOPNOTSUPP,
+		                     "%s of a step: a job over several nodes has none, give "
+		                     "zinf_step_begin() the hyperparameters%s",
+		                     op->options.flags & ZI_STEP_DEFERRED ? "is_deferred"
+		                                                          : "group_betas",
+		                     op->options.flags & ZI_STEP_DEFERRED ? "" : " of all groups");
+	r = options_check_groups(job, &op->options, &op->text);
 	return r ? r : err_trace(scale_options_check(job, &op->options, &op->text));
 }
 
@@ -175,6 +88,7 @@ struct beginner {
 	uint32_t rank;
 	const struct zi_step_options *options;
 	const struct zi_step_group *groups;
+	const struct zi_step_betas *betas; /* NULL: its options have none */
 };
 
 /* How the step will go, by the first rank's options. */
@@ -201,9 +115,12 @@ static struct zero_step step_of(const struct zero_job *job, const struct beginne
 	};
 
 	memcpy(step.groups, first->groups, first->options->group_count * sizeof(step.groups[0]));
+	if (first->options->flags & ZI_STEP_BETAS)
+		memcpy(step.betas, first->betas,
+		       first->options->group_count * sizeof(step.betas[0]));
 	step.skips_nonfinite = (first->options->flags & ZI_STEP_SKIP_NONFINITE) || scale_is_on(job);
 	step.is_norm_wanted = first->options->max_norm > 0 || step.skips_nonfinite ||
-	                      (first->options->flags & ZI_STEP_WANT_NORM);
+	                      (first->options->flags & (ZI_STEP_WANT_NORM | ZI_STEP_DEFERRED));
 	step.is_pass1 = step.is_norm_wanted || job->config.schedule == ZI_SCHEDULE_SHARDED;
 	/* What is in memory alone may not change before the step is certain. */
 	step.is_early = (first->options->flags & ZI_STEP_UPDATE_EARLY) && !step.is_norm_wanted &&
@@ -240,7 +157,7 @@ static int step_start(struct zero_job *job, const struct beginner *first, struct
 {
 	struct zero_step *step = &job->step;
 	struct zero_step next = step_of(job, first);
-	int r = optimizer_check(job, first->options, text);
+	int r = options_check_optimizer(job, first->options, text);
 
 	assert(step->reduce_count == 0);
 	assert(!job->former.is_kept);
@@ -336,7 +253,8 @@ void step_try_begin(struct zero_op *op)
 		r = step_start(job,
 		               &(struct beginner){ .rank = rank->number,
 		                                   .options = &op->options,
-		                                   .groups = rank->step_groups },
+		                                   .groups = rank->step_groups,
+		                                   .betas = rank->step_betas },
 		               &op->text);
 		if (r == BUDGET_E_WAIT)
 			return;
@@ -346,10 +264,11 @@ void step_try_begin(struct zero_op *op)
 		r = step_options_compare(&op->options, rank->number, &job->step.options,
 		                         job->step.options_rank, &op->text);
 		if (!r)
-			r = groups_compare(job, op);
+			r = options_compare_groups(job, op, job->step.options_rank);
 	}
 	if (!r) {
 		join_forget(job, rank->number);
+		job->group.discarded_mask &= ~(1ull << rank->number);
 		job->step.begun_mask |= 1ull << rank->number;
 	}
 	if (!r && is_first)
@@ -371,9 +290,7 @@ void zero_step_begin(struct zero_rank *rank, struct zero_op *op)
 	struct zero *zero = rank->job->zero;
 
 	if (op_begin(rank, op, ZI_OP_STEP_BEGIN)) {
-		if (op->options.group_count)
-			memcpy(rank->step_groups, op->groups,
-			       op->options.group_count * sizeof(rank->step_groups[0]));
+		options_keep_groups(op);
 		op_wait(op);
 		step_try_begin(op);
 	}

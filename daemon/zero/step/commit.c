@@ -138,7 +138,7 @@ void request_submit(struct zero_job *job, enum catalog_request_kind kind, catalo
 {
 	assert(kind != CATALOG_COMMIT);
 	if (kind == CATALOG_JOB_CREATE)
-		lost_end(job->zero, job->name);
+		lost_end(job->zero, job->name, job->uid);
 	record_fill(job);
 	if (kind == CATALOG_JOB_CREATE && job->committed_step >= 0 && job_is_nvme(job)) {
 		record_committed(job, RECORD_PRESENT, &job->record, job->record_extents,
@@ -345,6 +345,10 @@ void zero_commit(struct zero_rank *rank, struct zero_op *op)
 	}
 	writer = write_pending(job);
 	r = frozen_check(zero, &op->text);
+	if (!r)
+		r = state_check_rank(rank, &op->text);
+	if (!r)
+		r = state_check_busy(job, &op->text);
 	if (r) {
 		op_complete(op, r);
 	} else if (job->step.phase != ZERO_STEP_NONE) {

@@ -72,7 +72,7 @@ static bool is_worth_keeping(const struct zero_item *item)
 	if (!item->is_staged || item->error || job->pipeline.error)
 		return false;
 	if (item->stage == ZERO_ITEM_LOADED)
-		return job->step.is_skipped && !item->is_state_zero;
+		return (job->step.is_skipped || job->step.is_discarding) && !item->is_state_zero;
 	return item->stage == ZERO_ITEM_WRITING && !job->pipeline.is_aborted;
 }
 
@@ -363,9 +363,9 @@ static void item_write(struct zero_item *item)
 			params_updated(item->job, item->subgroup);
 	}
 	if (kind != ZERO_PIPELINE_LOAD) {
-		if (places[ZERO_PLANE_PARAM].next.bytes)
+		if (places[ZERO_PLANE_PARAM].next.bytes && item->param)
 			item_put(item, ZERO_PLANE_PARAM, item->param);
-		if (places[ZERO_PLANE_STATE].next.bytes)
+		if (places[ZERO_PLANE_STATE].next.bytes && item->state)
 			item_put(item, ZERO_PLANE_STATE, item->state);
 	}
 	item->move_count--;
@@ -424,14 +424,17 @@ static void item_pull(struct zero_item *item)
 }
 
 /* Without a pool they stay where they are; with one a WRITE or STORE makes them in staging, and an
- * update looks for them when it comes to it. */
+ * update looks for them when it comes to it. NULL also: param_write_end() has stored them, and a
+ * WRITE is about the state alone. */
 static void *param_place(const struct zero_item *item)
 {
 	const struct zero_job *job = item->job;
 
 	if (!job_stores_param(job))
 		return job_subgroup_param(job, item->subgroup);
-	if (job->pipeline.kind == ZERO_PIPELINE_WRITE || job->pipeline.kind == ZERO_PIPELINE_STORE)
+	if (job->pipeline.kind == ZERO_PIPELINE_STORE ||
+	    (job->pipeline.kind == ZERO_PIPELINE_WRITE &&
+	     !job->units[item->subgroup->unit].is_param_next))
 		return item->slot;
 	return NULL;
 }
@@ -466,7 +469,8 @@ bool item_begin(struct zero_item *item, struct zero_subgroup *subgroup)
 	item->is_staged = is_update && !subgroup->memory && !is_copy;
 	item->is_warm = warm != NULL;
 	item->state = item->is_staged ? slot : subgroup->memory;
-	if (is_write && !subgroup->places[ZERO_PLANE_STATE].next.bytes)
+	if (is_write &&
+	    (!subgroup->places[ZERO_PLANE_STATE].next.bytes || state_is_stored(subgroup)))
 		item->state = NULL;
 	item->is_state_zero =
 		subgroup->is_reset || !subgroup->places[ZERO_PLANE_STATE].extent.bytes;

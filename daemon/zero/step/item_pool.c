@@ -23,7 +23,9 @@ bool item_has_param(struct zero_item *item)
 {
 	const struct zero_job *job = item->job;
 
-	if (item->param || job->pipeline.kind == ZERO_PIPELINE_LOAD)
+	/* A WRITE without parameters is about the state alone. */
+	if (item->param || job->pipeline.kind == ZERO_PIPELINE_LOAD ||
+	    job->pipeline.kind == ZERO_PIPELINE_WRITE)
 		return true;
 	item->param = job_subgroup_param(job, item->subgroup);
 	if (item->param) {

@@ -94,6 +94,7 @@ static void join_begin(struct zero_op *op)
 	step->divides_by_live = divides_by_live;
 	step->joined_mask |= 1ull << rank->number;
 	step->begun_mask |= 1ull << rank->number;
+	job->group.discarded_mask &= ~(1ull << rank->number);
 	for (uint32_t i = 0; i < job->set_count; i++)
 		if (job->sets[i].members >> rank->number & 1)
 			factor_set(job, &job->sets[i]);

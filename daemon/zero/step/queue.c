@@ -122,7 +122,8 @@ static void push_update(struct zero_job *job, bool is_early)
 /* By a commit. */
 static bool is_written(const struct zero_job *job, const struct zero_subgroup *subgroup)
 {
-	return extent_needs_write(job, subgroup) || subgroup->places[ZERO_PLANE_STATE].next.bytes;
+	return extent_needs_write(job, subgroup) ||
+	       (subgroup->places[ZERO_PLANE_STATE].next.bytes && !state_is_stored(subgroup));
 }
 
 /* Each subgroup that the pipeline of @kind will handle. All of them are ready, but in an UPDATE. */

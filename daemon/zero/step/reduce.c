@@ -25,6 +25,7 @@
 #include "daemon/zero/job/stretches.h"
 #include "daemon/zero/param/unit.h"
 #include "daemon/zero/step/culprit.h"
+#include "daemon/zero/step/discard.h"
 #include "daemon/zero/step/step.h"
 #include "daemon/zero/step/unused.h"
 #include "kernels/cast.h"
@@ -147,6 +148,8 @@ void reduce_end(struct zero_subgroup *subgroup)
 	job->step.reduce_count--;
 	if (job->step.phase != ZERO_STEP_STEPPING)
 		job_settle(job); /* The step was aborted. */
+	else if (job->step.is_discarding)
+		discard_advance(job);
 	else if (!unit->reduce_count)
 		reduce_unit_over(job, subgroup->unit);
 }
@@ -163,7 +166,8 @@ static void reduce_done(struct dev_task *task)
 	struct zero_subgroup *subgroup = container_of(task, struct zero_subgroup, reduce_task);
 	struct zero_job *job = subgroup->job;
 	struct zero *zero = job->zero;
-	bool is_lost = job->step.phase != ZERO_STEP_STEPPING || job->pipeline.error;
+	bool is_lost = job->step.phase != ZERO_STEP_STEPPING || job->step.is_discarding ||
+	               job->pipeline.error;
 
 	job_unbusy(job);
 	if (subgroup->spill_slot && !is_lost) {
@@ -231,6 +235,9 @@ static int reduce_check(const struct zero_rank *rank, struct zero_op *op)
 	if (job->step.phase != ZERO_STEP_STEPPING || !(job->step.begun_mask & bit))
 		return zi_text_error(&op->text, -EINVAL,
 		                     "a gradient of unit '%s' before step_begin", name);
+	if (job->group.gather_masks[ZERO_GATHER_DISCARD] & bit)
+		return zi_text_error(&op->text, -EINVAL,
+		                     "a gradient of unit '%s' after step_discard", name);
 	if (job->group.gather_masks[ZERO_GATHER_STEP] & bit)
 		return zi_text_error(&op->text, -EINVAL, "a gradient of unit '%s' after step",
 		                     name);

@@ -27,13 +27,15 @@
 #include "daemon/zero/param/quiet.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/discard.h"
+#include "daemon/zero/step/grad_norm.h"
 #include "daemon/zero/step/join.h"
+#include "daemon/zero/step/options.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/reduce.h"
 #include "daemon/zero/step/scale.h"
 #include "daemon/zero/step/step_end.h"
 #include "daemon/zero/step/unused.h"
-#include "kernels/norm.h"
 
 /* Gradients of the step that is over are void. */
 void step_units_reset(struct zero_job *job)
@@ -100,6 +102,12 @@ static bool is_missing(const struct zero_rank *rank, uint32_t index)
 	return !step_unit_is_handed(rank, index);
 }
 
+/* See step.h. */
+int step_check_handed(const struct zero_rank *rank, struct zero_op *op)
+{
+	return units_refuse(rank, op, -ENODATA, "no gradient for units", is_missing);
+}
+
 static int step_check(const struct zero_rank *rank, struct zero_op *op)
 {
 	const struct zero_job *job = rank->job;
@@ -107,11 +115,21 @@ static int step_check(const struct zero_rank *rank, struct zero_op *op)
 
 	if (job->step.phase != ZERO_STEP_STEPPING || !(job->step.begun_mask >> rank->number & 1))
 		return zi_text_error(&op->text, -EINVAL, "step before step_begin");
+	r = state_check_rank(rank, &op->text);
+	if (r)
+		return err_trace(r);
 	if (op->blob_bytes > ZI_BLOB_BYTES)
 		return zi_text_error(&op->text, -EINVAL,
 		                     "a blob of %llu bytes, at most %u are kept",
 		                     (unsigned long long)op->blob_bytes, ZI_BLOB_BYTES);
-	r = units_refuse(rank, op, -ENODATA, "no gradient for units", is_missing);
+	if (discard_is_wanted(job))
+		return discard_refuse(op);
+	if (options_are_deferred(job) && !join_has(job, rank->number) &&
+	    !(job->step.with_mask >> rank->number & 1))
+		return zi_text_error(&op->text, -EINVAL,
+		                     "the step was begun with is_deferred: zinf_step_with() ends "
+		                     "it, with its hyperparameters");
+	r = step_check_handed(rank, op);
 	if (!r)
 		r = units_refuse(rank, op, -EBUSY, "units still unsharded:", is_pinned);
 	return r;
@@ -191,6 +209,18 @@ static bool take_norm(struct zero_step *step, double sum)
 	return isfinite(sum);
 }
 
+static void take_betas(struct zero_job *job, uint32_t group, struct kern_hyper *hyper)
+{
+	const struct zi_step_betas *betas = &job->step.betas[group];
+	uint64_t count = job->update_count + 1;
+
+	hyper->beta1 = betas->beta1;
+	hyper->beta2 = betas->beta2;
+	hyper->eps = betas->eps;
+	hyper->beta1_power = power_of(&job->powers[group][0], betas->beta1, count);
+	hyper->beta2_power = power_of(&job->powers[group][1], betas->beta2, count);
+}
+
 /* Of each group of parameters; of the hyperparameters as they are now. */
 static void scalars_prepare(struct zero_job *job)
 {
@@ -202,6 +232,8 @@ static void scalars_prepare(struct zero_job *job)
 			hyper.lr = step->groups[i].lr;
 			hyper.weight_decay = step->groups[i].weight_decay;
 		}
+		if (step->options.flags & ZI_STEP_BETAS)
+			take_betas(job, i, &hyper);
 		kern_optim_prepare(&step->scalars[i], &hyper);
 	}
 }
@@ -238,14 +270,16 @@ void step_prepare(struct zero_job *job)
  * A unit's update begins before the ranks end the step: its gradients are there, and no rank uses
  * its parameters any more, nor will before it has called step() (each has promised so when it
  * began; who does not train the unit may be the last to begin). Looked at whenever one of these may
- * have become true. The job may be gone afterwards, if an error was met.
+ * have become true. A step that a rank discards is updated no further. The job may be gone
+ * afterwards, if an error was met.
  */
 void step_unit_advance(struct zero_job *job, uint32_t index)
 {
 	const struct zero_unit *unit = &job->units[index];
 
 	if (!job->step.is_early || job->step.phase != ZERO_STEP_STEPPING || unit->is_ready ||
-	    unit->is_frozen || job->pipeline.error || job->here_mask & ~job->step.begun_mask)
+	    discard_is_wanted(job) || unit->is_frozen || job->pipeline.error ||
+	    job->here_mask & ~job->step.begun_mask)
 		return;
 	if (job->step.is_pass1 ? unit->micro_done != job->step.options.micro_batches
 	                       : unit->handed_mask != set_mask_here(job, index))
@@ -292,8 +326,9 @@ static void decide(struct zero_job *job)
 
 	if (job->across)
 		unused_settle_all(job);
+	options_settle(job);
 	if (step->is_norm_wanted)
-		is_finite = take_norm(step, kern_norm_join(job->norm_blocks, job->block_count));
+		is_finite = take_norm(step, grad_norm_sum(job));
 	if (!is_finite)
 		(void)norm_culprit(job, &step->stats.culprit, &step->culprit_unit); /* If any. */
 	scale_advance(job, is_finite);

@@ -20,6 +20,7 @@
 #include "daemon/zero/snapshot/snapshot_make.h"
 #include "daemon/zero/step/ahead.h"
 #include "daemon/zero/step/commit.h"
+#include "daemon/zero/step/discard.h"
 #include "daemon/zero/step/doubt.h"
 #include "daemon/zero/step/pipeline.h"
 #include "daemon/zero/step/scale.h"
@@ -95,6 +96,7 @@ void step_abort(struct zero_job *job)
 		doubt_keep(job);
 	spill_lose(job);
 	step_units_reset(job);
+	job->step.is_discarding = false;
 	job_step_set(job, ZERO_STEP_NONE);
 	if (job->pipeline.kind == ZERO_PIPELINE_KEEP) {
 		snapshot_outlives_step(job);
@@ -112,6 +114,10 @@ void step_drained(struct zero_job *job)
 {
 	if (job->step.phase == ZERO_STEP_COMMITTING) {
 		skip_end(job);
+		return;
+	}
+	if (job->step.is_discarding) {
+		discard_advance(job);
 		return;
 	}
 	step_undo(job, false);
@@ -213,8 +219,8 @@ static void step_tell(struct zero_job *job, int error, const struct zi_text *tex
 		group_break(job, error, UINT32_MAX, text);
 }
 
-/* The next step may begin, unless a snapshot comes first. */
-static void step_go_on(struct zero_job *job)
+/* See step_end.h. */
+void step_go_on(struct zero_job *job)
 {
 	bool is_theirs = step_is_theirs(job);
 

@@ -116,7 +116,10 @@ static void tile_record(const struct zero_item *item, const struct tile *tile, u
 
 static void tile_record_plane(const struct zero_item *item, const struct tile *tile, uint32_t plane)
 {
-	if (item->subgroup->places[plane].next.bytes)
+	/* What a rank wrote between steps may be in its extent already, and not here. */
+	bool is_here = plane == ZERO_PLANE_PARAM ? tile->param : tile->state;
+
+	if (is_here && item->subgroup->places[plane].next.bytes)
 		tile_record(item, tile, plane, tile_hash(item, tile, plane));
 }
 
@@ -287,8 +290,8 @@ void hash_run(struct dev_task *task)
 	}
 }
 
-/* With a pool: what param_write_end() was given becomes the unit's parameters, and its state zero;
- * at a commit, parameters that were never written are zero. */
+/* With a pool: what param_write_end() was given becomes the unit's parameters, and its state zero
+ * unless it is kept; at a commit, parameters that were never written are zero. */
 void store_run(struct dev_task *task)
 {
 	struct zero_item *item = container_of(task, struct zero_item, task);
@@ -298,9 +301,9 @@ void store_run(struct dev_task *task)
 
 	if (is_given)
 		write_copy(job, subgroup, item->param);
-	else
+	else if (item->param)
 		memset(item->param, 0, job_subgroup_param_bytes(job, subgroup));
-	if (subgroup->memory && is_given)
+	if (subgroup->memory && is_given && !job->write_keeps)
 		memset(subgroup->memory, 0, job_subgroup_state_bytes(job, subgroup));
 	hash_run(task);
 }

@@ -52,7 +52,7 @@ static void combine(const struct join *join, const void *const *sources, void *c
 		.source_dtype = join->run->call.dtype,
 		.target_dtype = join->run->call.dtype,
 		.op = join->run->call.reduce_op,
-		.average = (float)(1.0 / join->members),
+		.average = 1.0 / join->members,
 		.is_streaming = is_streaming,
 	});
 }

@@ -38,14 +38,9 @@ struct levels {
 	uint32_t piece;
 };
 
-static enum zi_dtype wide_dtype(enum zi_dtype dtype)
-{
-	return zi_dtype_is_float(dtype) ? ZI_DTYPE_F32 : dtype;
-}
-
 uint32_t zi_levels_width(enum zi_dtype dtype)
 {
-	return zi_dtype_bytes(wide_dtype(dtype));
+	return zi_dtype_bytes(zi_dtype_joined(dtype));
 }
 
 static uint32_t blocks_of(const struct zi_node_group *group)
@@ -83,7 +78,7 @@ static struct levels levels_of(const struct zi_node_group *group, uint32_t piece
 		.self = self,
 		.node = numa->nodes[self],
 		.width = width,
-		.wide = wide_dtype(run->call.dtype),
+		.wide = zi_dtype_joined(run->call.dtype),
 		.wide_bytes = zi_levels_width(run->call.dtype),
 		.blocks = blocks_of(group),
 		.slot_elements = slot_elements(group),
@@ -187,7 +182,7 @@ static void finish_range(const struct levels *levels, uint32_t block, uint64_t f
 			.source_dtype = levels->wide,
 			.target_dtype = levels->run->call.dtype,
 			.op = levels->run->call.reduce_op,
-			.average = (float)(1.0 / levels->members),
+			.average = 1.0 / levels->members,
 			.is_streaming = is_streaming,
 		});
 		first = end;

@@ -133,6 +133,7 @@ struct zi_node_op {
 	/* the engine's own */
 	uint32_t state; /* enum zi_node_state; atomic */
 	bool is_begun;
+	bool is_interrupted; /* its caller was: it is made again, and goes on */
 	/* Of the reason for which a batch is refused; stays when the op is made again, with the
 	 * next part of a batch for which there was no room. 0: none is posted yet. */
 	uint32_t refusal;

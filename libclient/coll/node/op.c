@@ -279,15 +279,19 @@ void zi_node_op_fail(struct zi_node_op *op, const struct zi_node_op *waiter, int
 struct waiting {
 	struct zi_meet_wants wants;
 	uint64_t deadline_ns, timeout_ns; /* as those of struct zi_node_call */
+	const struct zi_line *interrupt;  /* so */
 	uint32_t count;                   /* of waits so far */
 	int end;                          /* by what it is over; see wait_for() */
+	bool is_interrupted;
 };
 
 /* The wants are cleared for each look. */
-static void begin_waiting(struct waiting *waiting, uint64_t deadline_ns, uint64_t timeout_ns)
+static void begin_waiting(struct waiting *waiting, const struct zi_node_call *call)
 {
-	waiting->deadline_ns = deadline_ns;
-	waiting->timeout_ns = timeout_ns;
+	waiting->deadline_ns = call->deadline_ns;
+	waiting->timeout_ns = call->timeout_ns;
+	waiting->interrupt = call->interrupt;
+	waiting->is_interrupted = false;
 	waiting->count = 0;
 	waiting->end = 0;
 }
@@ -299,10 +303,10 @@ static struct zi_meet_wants *clear_wants(struct waiting *waiting)
 }
 
 /*
- * Until there may be something to look at. Return: false: the waiting is over, by the error in
- * `end`: the verdict's, the deadline's, that of a daemon that is gone. It counts only when the
- * words, looked at once more, still wait: who comes to a group's last call and leaves has come
- * before the verdict.
+ * Until there may be something to look at. Return: false: the waiting is over, as it is
+ * interrupted, or by the error in `end`: the verdict's, the deadline's, that of a daemon that is
+ * gone. It counts only when the words, looked at once more, still wait: who comes to a group's last
+ * call and leaves has come before the verdict.
  */
 static bool wait_for(struct zi_node_group *group, struct waiting *waiting)
 {
@@ -312,6 +316,12 @@ static bool wait_for(struct zi_node_group *group, struct waiting *waiting)
 		return false;
 	if (!waiting->deadline_ns)
 		waiting->deadline_ns = zi_clock_deadline_ns(waiting->timeout_ns);
+	if (!r && waiting->interrupt) {
+		waiting->is_interrupted = zi_line_load(waiting->interrupt);
+		waiting->wants.stop = &waiting->interrupt->value;
+	}
+	if (waiting->is_interrupted)
+		return false;
 	if (!r)
 		r = zi_meet_wait(&waiting->wants, NULL, waiting->deadline_ns);
 	/* Peers that are slow, but always come while this one spins, would never be late. */
@@ -322,18 +332,21 @@ static bool wait_for(struct zi_node_group *group, struct waiting *waiting)
 	return true;
 }
 
-int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, struct zi_text *text)
+/* A call that has begun. -EINTR: @ret_deadline_ns is the one to go on with. */
+static int finish_call(struct zi_node_group *group, const struct zi_node_call *call,
+                       uint64_t *ret_deadline_ns, struct zi_text *text)
 {
 	struct waiting waiting;
-	int r = zi_node_check_group(group, text);
+	int r;
 
-	if (r)
-		return err_trace(r);
-	zi_node_begin(group, call);
-	begin_waiting(&waiting, call->deadline_ns, call->timeout_ns);
+	begin_waiting(&waiting, call);
 	do
 		r = zi_node_poll(group, clear_wants(&waiting), text);
 	while (r == ZI_NODE_E_WAITS && wait_for(group, &waiting));
+	if (r == ZI_NODE_E_WAITS && waiting.is_interrupted) {
+		*ret_deadline_ns = waiting.deadline_ns;
+		return err_origin(-EINTR);
+	}
 	if (r == ZI_NODE_E_WAITS)
 		return err_trace(zi_node_fail_call(group, waiting.end, call->timeout_ns, text));
 	if (r && !zi_verdict_is_refusal(r))
@@ -341,10 +354,22 @@ int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, s
 	return err_trace(r);
 }
 
+int zi_node_call(struct zi_node_group *group, const struct zi_node_call *call, struct zi_text *text)
+{
+	uint64_t deadline_ns; /* nobody interrupts it */
+	int r = zi_node_check_group(group, text);
+
+	assert(!call->interrupt);
+	if (r)
+		return err_trace(r);
+	zi_node_begin(group, call);
+	return err_trace(finish_call(group, call, &deadline_ns, text));
+}
+
 void zi_node_settle(struct zi_node_group *group, uint64_t begin_ns)
 {
 	struct zi_node_run *run = &group->run;
-	uint64_t deadline_ns;
+	struct zi_node_call until = { .deadline_ns = ZI_DEADLINE_NEVER };
 	struct waiting waiting;
 	struct zi_text reason; /* nobody asks */
 	int r;
@@ -354,9 +379,9 @@ void zi_node_settle(struct zi_node_group *group, uint64_t begin_ns)
 	run->phase = ZI_NODE_CATCH_UP;
 	run->member = 0;
 	run->needs = ZI_NEEDS_ALL;
-	if (!zi_checked_add(begin_ns, group->unseen_timeout_ns, &deadline_ns))
-		deadline_ns = ZI_DEADLINE_NEVER;
-	begin_waiting(&waiting, deadline_ns, 0);
+	if (!zi_checked_add(begin_ns, group->unseen_timeout_ns, &until.deadline_ns))
+		until.deadline_ns = ZI_DEADLINE_NEVER;
+	begin_waiting(&waiting, &until);
 	do {
 		/* Who leaves as well may wait for this one, each second anew. */
 		zi_node_say_again(group);
@@ -372,23 +397,22 @@ static const struct zi_node_p2p *first_not_over(const struct zi_node_p2p *p2ps)
 	return p2ps;
 }
 
-/* @call: until when, and whether the caller refuses them. @refusal: see struct zi_node_op. */
-static int run_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
-                     const struct zi_node_call *call, uint32_t *refusal, struct zi_text *text)
+/* Messages that have begun. @call: until when. */
+static int finish_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_t p2p_count,
+                        const struct zi_node_call *call, struct zi_text *text)
 {
 	struct waiting waiting;
-	int r = zi_node_check_group(group, text);
+	int r;
 
-	if (r)
-		return err_trace(r);
-	begin_messages(group, p2ps, p2p_count, call, refusal, text);
-	begin_waiting(&waiting, call->deadline_ns, 0);
+	begin_waiting(&waiting, call);
 	do {
 		/* Not a pass of the queue's, which begin with 1. */
 		group->turn = (struct zi_node_turn){ .pass = 0 };
 		r = poll_messages(group, p2ps, p2p_count, call->deadline_ns, clear_wants(&waiting),
 		                  text);
 	} while (r == ZI_NODE_E_WAITS && wait_for(group, &waiting));
+	if (r == ZI_NODE_E_WAITS && waiting.is_interrupted)
+		return err_origin(-EINTR);
 	if (r == ZI_NODE_E_WAITS)
 		return err_trace(zi_node_fail_message(group, first_not_over(p2ps), waiting.end,
 		                                      call->timeout_ns, text));
@@ -400,17 +424,40 @@ int zi_node_batch(struct zi_node_group *group, struct zi_node_p2p *p2ps, uint32_
 {
 	const struct zi_node_call call = { .deadline_ns = deadline_ns };
 	uint32_t refusal = 0;
+	int r = zi_node_check_group(group, text);
 
-	return err_trace(run_batch(group, p2ps, p2p_count, &call, &refusal, text));
+	if (r)
+		return err_trace(r);
+	begin_messages(group, p2ps, p2p_count, &call, &refusal, text);
+	return err_trace(finish_batch(group, p2ps, p2p_count, &call, text));
+}
+
+/* Return: 0; why the group makes no calls. */
+static int begin_op(struct zi_node_op *op)
+{
+	int r = zi_node_check_group(op->group, &op->text);
+
+	if (r)
+		return err_trace(r);
+	if (op->p2p_count)
+		begin_messages(op->group, op->p2ps, op->p2p_count, &op->call, &op->refusal,
+		               &op->text);
+	else
+		zi_node_begin(op->group, &op->call);
+	return 0;
 }
 
 void zi_node_op_run(struct zi_node_op *op)
 {
 	struct zi_node_group *group = op->group;
+	int r = op->is_interrupted ? 0 : begin_op(op);
 
-	op->result = op->p2p_count ? run_batch(group, op->p2ps, op->p2p_count, &op->call,
-	                                       &op->refusal, &op->text)
-	                           : zi_node_call(group, &op->call, &op->text);
+	if (!r)
+		r = op->p2p_count
+		            ? finish_batch(group, op->p2ps, op->p2p_count, &op->call, &op->text)
+		            : finish_call(group, &op->call, &op->call.deadline_ns, &op->text);
+	op->is_interrupted = r == -EINTR;
+	op->result = r;
 	op->sequence = op->p2p_count ? 0 : zi_node_awaited(group);
 	op->culprit = group->culprit;
 }

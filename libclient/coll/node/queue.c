@@ -37,6 +37,7 @@ struct zi_node_queue {
 	struct zi_line bell;      /* rung after each submit and cancel, and for the end */
 	struct zi_line stopping;
 	struct zi_line waiting; /* the caller sleeps on `completed` */
+	struct zi_line event;   /* 1 + an eventfd that is rung with `completed`; 0: none */
 
 	/* writer: the thread */
 	struct zi_line completed; /* calls, so far */
@@ -64,6 +65,16 @@ static void take(struct zi_node_queue *queue)
 	}
 }
 
+/* A full eventfd has rung already. */
+static void ring_event(const struct zi_node_queue *queue)
+{
+	const uint64_t one = 1;
+	uint32_t event = zi_line_load(&queue->event);
+
+	while (event && write((int)event - 1, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
 /* Takes *place out of the list; from here on it is the caller's. */
 static void complete(struct zi_node_queue *queue, struct zi_node_op **place)
 {
@@ -77,6 +88,7 @@ static void complete(struct zi_node_queue *queue, struct zi_node_op **place)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with the one in zi_node_queue_wait() */
 	if (zi_line_load(&queue->waiting))
 		zi_futex_wake(&queue->completed.value);
+	ring_event(queue);
 }
 
 /* Every call once, oldest first. Return: whether one was completed. */
@@ -257,25 +269,40 @@ struct zi_node_queue *zi_node_queue_free(struct zi_node_queue *queue)
 	return NULL;
 }
 
+void zi_node_queue_notify(struct zi_node_queue *queue, int event_fd)
+{
+	zi_line_store(&queue->event, (uint32_t)event_fd + 1);
+}
+
 bool zi_node_queue_is_busy(const struct zi_node_queue *queue)
 {
 	return queue && zi_line_load(&queue->completed) != queue->submitted.value;
+}
+
+/* Return: op->result; -EINTR, and the thread goes on with it. */
+static int await_result(struct zi_node_queue *queue, struct zi_node_op *op)
+{
+	int r = zi_node_queue_await(queue, op, ZI_DEADLINE_NEVER, op->call.interrupt);
+
+	op->is_interrupted = r;
+	return err_trace(r ? r : op->result);
 }
 
 int zi_node_queue_run(struct zi_node_queue *queue, struct zi_node_op *op)
 {
 	int r;
 
-	if (!zi_node_queue_is_busy(queue)) {
+	if (op->is_interrupted && zi_node_op_is_queued(op)) /* the thread has it */
+		return err_trace(await_result(queue, op));
+	/* Its group is the caller's as long as it is interrupted, whatever the thread does. */
+	if (op->is_interrupted || !zi_node_queue_is_busy(queue)) {
 		zi_node_op_run(op);
-		__atomic_store_n(&op->state, ZI_NODE_DONE, __ATOMIC_RELAXED); /* of one thread */
+		__atomic_store_n(&op->state, op->is_interrupted ? ZI_NODE_NEW : ZI_NODE_DONE,
+		                 __ATOMIC_RELAXED); /* of one thread */
 		return err_trace(op->result);
 	}
 	r = zi_node_queue_submit(queue, op);
-	if (r)
-		return err_trace(r);
-	(void)zi_node_queue_wait(queue, op, ZI_DEADLINE_NEVER);
-	return err_trace(op->result);
+	return r ? err_trace(r) : err_trace(await_result(queue, op));
 }
 
 int zi_node_queue_submit(struct zi_node_queue *queue, struct zi_node_op *op)
@@ -301,10 +328,28 @@ int zi_node_queue_submit(struct zi_node_queue *queue, struct zi_node_op *op)
 	return 0;
 }
 
-bool zi_node_queue_wait(struct zi_node_queue *queue, struct zi_node_op *op, uint64_t until_ns)
+/* While `completed` is @completed and nobody interrupts. */
+static void sleep_on(const struct zi_node_queue *queue, uint32_t completed, uint64_t until_ns,
+                     const struct zi_line *interrupt)
 {
 	struct timespec until = { .tv_sec = (time_t)(until_ns / ZI_NS_PER_S),
 		                  .tv_nsec = (long)(until_ns % ZI_NS_PER_S) };
+	struct futex_waitv waits[] = {
+		{ .val = completed,
+		  .uaddr = (uintptr_t)&queue->completed.value,
+		  .flags = FUTEX_32 },
+		{ .val = 0,
+		  .uaddr = interrupt ? (uintptr_t)&interrupt->value : 0,
+		  .flags = FUTEX_32 },
+	};
+
+	(void)syscall(SYS_futex_waitv, waits, interrupt ? 2 : 1, 0,
+	              until_ns == ZI_DEADLINE_NEVER ? NULL : &until, CLOCK_MONOTONIC);
+}
+
+int zi_node_queue_await(struct zi_node_queue *queue, struct zi_node_op *op, uint64_t until_ns,
+                        const struct zi_line *interrupt)
+{
 
 	/* The thread may have this CPU: that is cheaper than to be woken by it. */
 	for (uint32_t i = 0; i < QUEUE_YIELDS && !zi_node_op_is_done(op); i++)
@@ -312,17 +357,22 @@ bool zi_node_queue_wait(struct zi_node_queue *queue, struct zi_node_op *op, uint
 	while (!zi_node_op_is_done(op)) {
 		uint32_t completed = zi_line_load(&queue->completed);
 
+		if (interrupt && zi_line_load(interrupt))
+			return err_origin(-EINTR);
 		zi_line_store(&queue->waiting, 1);
 		__atomic_thread_fence(__ATOMIC_SEQ_CST); /* pairs with the one in complete() */
 		if (!zi_node_op_is_done(op))
-			(void)syscall(SYS_futex, &queue->completed.value, FUTEX_WAIT_BITSET,
-			              completed, until_ns == ZI_DEADLINE_NEVER ? NULL : &until,
-			              NULL, FUTEX_BITSET_MATCH_ANY);
+			sleep_on(queue, completed, until_ns, interrupt);
 		zi_line_store(&queue->waiting, 0);
 		if (until_ns != ZI_DEADLINE_NEVER && zi_clock_now_ns() >= until_ns)
-			return zi_node_op_is_done(op);
+			return zi_node_op_is_done(op) ? 0 : err_origin(-ETIMEDOUT);
 	}
-	return true;
+	return 0;
+}
+
+bool zi_node_queue_wait(struct zi_node_queue *queue, struct zi_node_op *op, uint64_t until_ns)
+{
+	return zi_node_queue_await(queue, op, until_ns, NULL) == 0;
 }
 
 bool zi_node_queue_cancel(struct zi_node_queue *queue, struct zi_node_op *op)

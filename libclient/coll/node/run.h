@@ -34,6 +34,8 @@ struct zi_node_call {
 	 * so that its peers know as well. -EINVAL, -EOVERFLOW or -EACCES, and the reason; or 0. */
 	int refused;
 	const char *reason;
+	/* While it is not 0, a caller that waits returns early, with -EINTR. NULL: never. */
+	const struct zi_line *interrupt;
 };
 
 enum zi_node_path {

@@ -43,7 +43,7 @@ static void join(const struct zi_node_group *group, const void *const *sources)
 		.source_dtype = call->dtype,
 		.target_dtype = call->dtype,
 		.op = call->reduce_op,
-		.average = (float)(1.0 / members),
+		.average = 1.0 / members,
 	});
 }
 

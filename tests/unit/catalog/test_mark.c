@@ -192,6 +192,61 @@ Test(catalog_mark, after_a_power_failure_only_synced_commits_are_missed)
 	fixture_deinit(&later);
 }
 
+/* Step 3 was not synced: the power failure may have cost it. Step 1 was. */
+Test(catalog_mark, a_refusal_after_a_power_failure_names_the_newest_commit_that_was_synced)
+{
+	kill_now();
+	change_boot();
+	cut_all();
+	cr_expect_eq(fixture_open(&later), -EUCLEAN);
+	cr_expect(strstr(later.text.chars, "its newest synced commit (step 1 of job 'train')"),
+	          "%s", later.text.chars);
+	fixture_deinit(&later);
+}
+
+static void expect_owner(uid_t uid)
+{
+	struct stat status;
+
+	cr_assert_eq(stat(later_file("-mark"), &status), 0);
+	cr_expect_eq(status.st_uid, uid, "uid %u", status.st_uid);
+	cr_expect_eq(status.st_gid, uid, "gid %u", status.st_gid);
+}
+
+/* Root starts zinfd on the directory of another user, who can start it again later. */
+Test(catalog_mark, the_mark_belongs_to_the_owner_of_the_catalog)
+{
+	enum { OWNER = 12345 };
+
+	if (geteuid() != 0)
+		cr_skip_test("needs root, to give a file away");
+	kill_now();
+	cr_assert_eq(chown(later_file(""), OWNER, OWNER), 0);
+	cr_assert_eq(unlink(later_file("-mark")), 0);
+	cr_assert_eq(fixture_open(&later), 0, "%s", later.text.chars);
+	expect_owner(OWNER);
+	later.catalog = catalog_close(later.catalog);
+	/* One that an earlier zinfd made for root. */
+	cr_assert_eq(chown(later_file("-mark"), 0, 0), 0);
+	cr_assert_eq(fixture_open(&later), 0, "%s", later.text.chars);
+	expect_owner(OWNER);
+	fixture_deinit(&later);
+}
+
+/* Two daemons that start at once on a directory without a catalog: the lock is the other one's.
+ * Method: a directory in place of the log, which SQLite cannot remove. */
+Test(catalog_mark, a_mark_stays_where_the_new_catalog_cannot_be_locked)
+{
+	kill_now();
+	cr_assert_eq(unlink(later_file("")), 0);
+	cr_assert_eq(unlink(later_file("-wal")), 0);
+	cr_assert_eq(mkdir(later_file("-wal"), 0700), 0);
+	cr_expect_lt(fixture_open(&later), 0);
+	cr_expect_eq(access(later_file("-mark"), F_OK), 0, "the mark of the other one is gone");
+	cr_assert_eq(rmdir(later_file("-wal")), 0);
+	fixture_deinit(&later);
+}
+
 Test(catalog_mark, a_commit_that_went_with_its_job_is_not_missed)
 {
 	struct sample other;
@@ -268,6 +323,25 @@ Test(catalog_mark, a_catalog_that_was_closed_can_be_restored)
 	cr_assert_not_null(job);
 	cr_expect_eq(job->step, STEPS - 1);
 	job = catalog_job_free(job);
+}
+
+/* Nor is it removed, where a new catalog would have to. */
+Test(catalog_mark, a_folder_in_its_place_is_named)
+{
+	kill_now();
+	cr_assert_eq(unlink(later_file("-mark")), 0);
+	cr_assert_eq(mkdir(later_file("-mark"), 0700), 0);
+	cr_expect_eq(fixture_open(&later), -EISDIR);
+	cr_expect(strstr(later.text.chars, "Opening "), "%s", later.text.chars);
+	cr_expect(strstr(later.text.chars, "catalog.db-mark: Is a directory"), "%s",
+	          later.text.chars);
+	later.catalog = catalog_close(later.catalog);
+	cr_assert_eq(unlink(later_file("")), 0);
+	cr_assert_eq(unlink(later_file("-wal")), 0);
+	cr_expect_eq(fixture_open(&later), -EISDIR);
+	cr_expect(strstr(later.text.chars, "Removing "), "%s", later.text.chars);
+	cr_assert_eq(rmdir(later_file("-mark")), 0);
+	fixture_deinit(&later);
 }
 
 /* A mark that was damaged itself claims nothing. */

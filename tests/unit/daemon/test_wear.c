@@ -18,6 +18,7 @@
 #include "daemon/tier/member.h"
 #include "daemon/tier/tier.h"
 #include "nvme/smart.h"
+#include "tests/harness/patience.h"
 
 #define FD_WORN   1000 /* never used but as a name */
 #define FD_SILENT 1001
@@ -95,7 +96,7 @@ static void turn_loop(struct zi_loop *loop)
 /* One start of a daemon, until all was asked. What it logged: in @words. */
 static void ask(char *words, size_t capacity)
 {
-	uint64_t deadline_ns = zi_clock_deadline_ns(20 * ZI_NS_PER_S);
+	uint64_t deadline_ns = zi_clock_deadline_ns(patient_ns(20 * ZI_NS_PER_S));
 	int log_fd = memfd_create("log", MFD_CLOEXEC);
 	int stderr_fd = dup(STDERR_FILENO);
 	ssize_t count;

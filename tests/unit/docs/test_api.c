@@ -52,10 +52,14 @@ static void read_headers(struct names *names)
 	read_names(names, "include/zinf/zinf.h", "\nZINF_API ");
 	read_names(names, "include/zinf/coll.h", "\nZINF_API ");
 	read_names(names, "include/zinf/deepspeed.h", "\nZINF_API ");
+	read_names(names, "include/zinf/deferred.h", "\nZINF_API ");
+	read_names(names, "include/zinf/layout.h", "\nZINF_API ");
+	read_names(names, "include/zinf/wait.h", "\nZINF_API ");
 	read_names(names, "include/zinf/lr.h", "\nZINF_API ");
 	read_names(names, "include/zinf/replica.h", "\nZINF_API ");
 	read_names(names, "include/zinf/scaler.h", "\nZINF_API ");
 	read_names(names, "include/zinf/snapshot.h", "\nZINF_API ");
+	read_names(names, "include/zinf/state.h", "\nZINF_API ");
 	read_names(names, "include/zinf/grad.h", "\nZINF_API ");
 	read_names(names, "include/zinf/tensor.h", "\nZINF_API ");
 }

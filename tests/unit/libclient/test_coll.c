@@ -276,6 +276,39 @@ Test(coll, groups_that_cannot_be_are_refused_here)
 	fake_job_leave(&job);
 }
 
+Test(coll, a_group_with_a_name_asks_its_members_alone)
+{
+	struct fake_job job = begin(&honest, 1, 3);
+	zinf_group group = 77;
+	int32_t member;
+
+	cr_assert_eq(zinf_coll_group_named(job.zinf, "tp", (uint32_t[]){ 2, 1 }, 2, NULL, &group),
+	             0, "%s", zinf_error_text(job.zinf));
+	cr_assert_str_eq(fake_daemon_coll_name(job.fake), "tp");
+	cr_assert_eq(zinf_coll_group_rank(job.zinf, group, &member), 0);
+	cr_assert_eq(member, 0);
+	group = 77;
+	cr_assert_eq(zinf_coll_group_named(job.zinf, "", (uint32_t[]){ 1 }, 1, NULL, &group),
+	             -EINVAL);
+	expect_text(job.zinf, "a group with an empty name");
+	cr_assert_eq(zinf_coll_group_named(job.zinf, "a name of more than thirty-one bytes",
+	                                   (uint32_t[]){ 1 }, 1, NULL, &group),
+	             -EINVAL);
+	expect_text(job.zinf, "is longer than 31 bytes");
+	cr_assert_eq(fake_daemon_count(job.fake, FAKE_ON_MESSAGE(ZI_MESSAGE_COLL_GROUP)), 1,
+	             "nobody waits for a call without a name");
+	cr_assert_eq(zinf_coll_group_named(job.zinf, "tp", (uint32_t[]){ 0, 2 }, 2, NULL, &group),
+	             -EINVAL);
+	expect_text(job.zinf, "group 'tp' does not name this rank, 1");
+	cr_assert_eq(zinf_coll_group_named(job.zinf, "tp", (uint32_t[]){ 1, 9 }, 2, NULL, &group),
+	             -EINVAL);
+	expect_text(job.zinf, "ranks[1] is 9");
+	cr_assert_eq(fake_daemon_coll_refusal(job.fake)->error, -EINVAL);
+	cr_assert_str_eq(fake_daemon_coll_name(job.fake), "tp", "the members are told");
+	cr_assert_eq(group, 77);
+	fake_job_leave(&job);
+}
+
 Test(coll, a_group_that_was_not_asked_for_ends_the_session)
 {
 	static const enum fake_lie lies[] = { FAKE_LIE_GROUP_NUMBER, FAKE_LIE_GROUP_SELF };

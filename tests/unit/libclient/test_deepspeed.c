@@ -470,3 +470,33 @@ Test(deepspeed, notes_come_in_the_order_of_the_file)
 	cr_expect_str_eq(note.key, "dump_state");
 	cr_expect_not(zinf_deepspeed_get_note(reader, 4, &note));
 }
+
+/* As before struct zinf_step_options got its last field: what follows it lay closer. */
+Test(deepspeed, a_caller_with_the_former_options_of_a_step_gets_its_own_layout)
+{
+	const size_t begin = offsetof(struct zinf_deepspeed_config, step);
+	const size_t step_bytes = offsetof(struct zinf_step_options, group_betas);
+	const size_t growth = sizeof(struct zinf_step_options) - step_bytes;
+	struct zinf_deepspeed_config now = { .bytes = sizeof(now) };
+	unsigned char former[sizeof(now)];
+	uint32_t bytes = sizeof(now) - (uint32_t)growth, told;
+
+	accepted("{" MICRO ", 'optimizer': {'type': 'AdamW', 'params': {'lr': 0.5}}}");
+	zinf_deepspeed_get(reader, &now);
+	cr_expect_eq(now.bytes, sizeof(now));
+	cr_expect_eq(now.step.bytes, sizeof(now.step));
+	cr_expect_eq(now.step.lr, 0.5);
+	memset(former, 0xee, sizeof(former));
+	memcpy(former, &bytes, sizeof(bytes));
+	zinf_deepspeed_get(reader, (struct zinf_deepspeed_config *)(void *)former);
+	memcpy(&told, former, sizeof(told));
+	cr_expect_eq(told, bytes);
+	memcpy(&told, former + begin, sizeof(told));
+	cr_expect_eq(told, step_bytes);
+	cr_expect_eq(memcmp(former + begin + 8, (char *)&now.step + 8, step_bytes - 8), 0);
+	cr_expect_eq(memcmp(former + begin + step_bytes, &now.lr, sizeof(now.lr)), 0);
+	cr_expect_eq(memcmp(former + begin + step_bytes + sizeof(now.lr), &now.scaler,
+	                    sizeof(now.scaler)),
+	             0);
+	cr_expect_eq(former[bytes], 0xee, "nothing behind it");
+}

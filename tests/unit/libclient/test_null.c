@@ -26,6 +26,7 @@ static int32_t member;
 static int64_t step;
 static size_t bytes;
 static double scale;
+static float values[4];
 static bool is_done;
 static void *data;
 static const void *place;
@@ -70,6 +71,7 @@ CALL(object_0, zinf_coll_open(z, 1 << 20))
 CALL(object_1, zinf_coll_alloc(z, 64, &data))
 CALL(object_2, zinf_coll_free(z, buffer))
 CALL(object_3, zinf_coll_group(z, &one, 1, NULL, &group))
+CALL(object_3n, zinf_coll_group_named(z, "g", &one, 1, NULL, &group))
 CALL(object_4, zinf_coll_group_free(z, 1))
 CALL(object_5, zinf_coll_abort(z, 0, "why"))
 CALL(object_6, zinf_coll_group_rank(z, 0, &member))
@@ -116,6 +118,10 @@ CALL(object_46, (int)zinf_update_count(z))
 CALL(object_47, zinf_loss_scale(z, &scale))
 CALL(object_48, zinf_param_write_begin(z, 0))
 CALL(object_49, zinf_param_write_end(z, 0, 0))
+CALL(object_64, zinf_param_write_keep(z, 0, 0))
+CALL(object_65, zinf_state_read(z, 0, ZINF_STATE_EXP_AVG, values, 1))
+CALL(object_66, zinf_state_write(z, 0, ZINF_STATE_EXP_AVG, values, 1, 0))
+CALL(object_67, zinf_update_count_set(z, 1, 0, 0))
 CALL(object_50, zinf_commit(z, NULL, 0))
 CALL(object_51, zinf_blob_get(z, buffer, 64, &bytes))
 CALL(object_52, zinf_unshard(z, 0))
@@ -143,13 +149,16 @@ static const struct row object_rows[] = {
 	ROW(object_45), ROW(object_46), ROW(object_47), ROW(object_48), ROW(object_49),
 	ROW(object_50), ROW(object_51), ROW(object_52), ROW(object_53), ROW(object_54),
 	ROW(object_55), ROW(object_56), ROW(object_57), ROW(object_58), ROW(object_59),
-	ROW(object_60), ROW(object_61), ROW(object_62), ROW(object_63),
+	ROW(object_60), ROW(object_61), ROW(object_62), ROW(object_63), ROW(object_64),
+	ROW(object_65), ROW(object_66), ROW(object_67), ROW(object_3n),
 };
 
 /* ---- a NULL argument ---- */
 
 CALL(argument_0, zinf_coll_alloc(z, 64, NULL))
 CALL(argument_1, zinf_coll_group(z, &one, 1, NULL, NULL))
+CALL(argument_1n, zinf_coll_group_named(z, NULL, &one, 1, NULL, &group))
+CALL(argument_1o, zinf_coll_group_named(z, "g", &one, 1, NULL, NULL))
 CALL(argument_2, zinf_coll_group_rank(z, 0, NULL))
 CALL(argument_3, zinf_coll_group_size(z, 0, NULL))
 CALL(argument_7, zinf_coll_all_to_allv(z, buffer, NULL, buffer, counts, ZINF_F32, NULL))
@@ -180,13 +189,13 @@ CALL(argument_33, zinf_step(z, NULL, 64, &ticket))
 CALL(argument_34, zinf_step(z, NULL, 0, NULL))
 CALL(argument_35, zinf_test(z, 1, NULL))
 static const struct row argument_rows[] = {
-	ROW(argument_0),  ROW(argument_1),  ROW(argument_2),  ROW(argument_3),  ROW(argument_7),
-	ROW(argument_8),  ROW(argument_11), ROW(argument_12), ROW(argument_13), ROW(argument_14),
-	ROW(argument_15), ROW(argument_16), ROW(argument_17), ROW(argument_18), ROW(argument_19),
-	ROW(argument_20), ROW(argument_21), ROW(argument_22), ROW(argument_23), ROW(argument_24),
-	ROW(argument_25), ROW(argument_26), ROW(argument_27), ROW(argument_28), ROW(argument_29),
-	ROW(argument_30), ROW(argument_31), ROW(argument_32), ROW(argument_33), ROW(argument_34),
-	ROW(argument_35),
+	ROW(argument_0),  ROW(argument_1),  ROW(argument_1n), ROW(argument_1o), ROW(argument_2),
+	ROW(argument_3),  ROW(argument_7),  ROW(argument_8),  ROW(argument_11), ROW(argument_12),
+	ROW(argument_13), ROW(argument_14), ROW(argument_15), ROW(argument_16), ROW(argument_17),
+	ROW(argument_18), ROW(argument_19), ROW(argument_20), ROW(argument_21), ROW(argument_22),
+	ROW(argument_23), ROW(argument_24), ROW(argument_25), ROW(argument_26), ROW(argument_27),
+	ROW(argument_28), ROW(argument_29), ROW(argument_30), ROW(argument_31), ROW(argument_32),
+	ROW(argument_33), ROW(argument_34), ROW(argument_35),
 };
 
 /* ---- calls without an object ---- */

@@ -228,7 +228,7 @@ static inline void world_join(const struct rank *rank, const struct world_call *
 		            (call->operation == ZI_COLL_REDUCE_SCATTER ? rank->number * block : 0);
 	kern_combine_ref(&(struct kern_combine_run){ &target, places, 1, ranks, call->element_count,
 	                                             call->dtype, call->dtype, call->reduce_op,
-	                                             (float)(1.0 / ranks), false });
+	                                             1.0 / ranks, false });
 }
 
 /* Fills @rank's expected target; returns its bytes, 0 when it has none. */

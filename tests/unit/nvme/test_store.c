@@ -8,6 +8,7 @@
 #include <sys/mount.h>
 #include <sys/wait.h>
 
+#include "nvme/holder.h"
 #include "nvme/superblock.h"
 #include "tests/unit/nvme/nvme_test.h"
 
@@ -292,6 +293,56 @@ Test(store, filling_that_a_crash_interrupted_begins_anew)
 	store = test_open("cut", STORE_BYTES);
 	cr_assert(store->is_created);
 	cr_assert_eq(file_bytes(test_path("cut")), STORE_BYTES);
+	store = nvme_store_close(store);
+}
+
+Test(store, who_has_it_is_named)
+{
+	struct nvme_store *store = test_open("named", STORE_BYTES), *second = NULL;
+	char words[64];
+	pid_t child;
+	int status;
+
+	cr_expect_eq(nvme_holder_of(test_path("named")), getpid());
+	cr_expect_eq(test_try_open(test_path("named"), 0, &second), -EBUSY);
+	cr_expect(strstr(test_text.chars, "in use by another section"), "%s", test_text.chars);
+	(void)snprintf(words, sizeof(words), "in use by another process (pid %d)", (int)getpid());
+	child = fork();
+	if (!child)
+		_exit(test_try_open(test_path("named"), 0, &second) == -EBUSY &&
+		                      strstr(test_text.chars, words)
+		              ? 0
+		              : 1);
+	cr_assert_eq(waitpid(child, &status, 0), child);
+	cr_expect_eq(status, 0);
+	store = nvme_store_close(store);
+	cr_expect_eq(nvme_holder_of(test_path("named")), 0);
+	cr_expect_eq(nvme_holder_of(test_path("never made")), 0);
+}
+
+/* As the kernel keeps the lock of a killed daemon: the open file outlives who locked it. */
+Test(store, a_lock_of_one_that_has_ended_has_no_holder)
+{
+	struct nvme_store *store = test_open("ended", STORE_BYTES), *second = NULL;
+	siginfo_t info;
+	pid_t child;
+	int fd, status;
+
+	store = nvme_store_close(store);
+	fd = open(test_path("ended"), O_RDWR | O_CLOEXEC);
+	cr_assert_geq(fd, 0);
+	child = fork();
+	if (!child)
+		_exit(flock(fd, LOCK_EX | LOCK_NB) ? 1 : 0);
+	cr_assert_eq(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+	cr_expect_eq(nvme_holder_of(test_path("ended")), 0, "a zombie does not live");
+	cr_assert_eq(waitpid(child, &status, 0), child);
+	cr_assert_eq(status, 0);
+	cr_expect_eq(nvme_holder_of(test_path("ended")), 0);
+	cr_expect_eq(test_try_open(test_path("ended"), 0, &second), -EBUSY);
+	cr_expect(strstr(test_text.chars, "for one that has ended"), "%s", test_text.chars);
+	(void)close(fd);
+	store = test_open("ended", 0);
 	store = nvme_store_close(store);
 }
 

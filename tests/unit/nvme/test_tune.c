@@ -138,7 +138,7 @@ TUNE_TEST(leaves_data_and_other_requests_alone)
 	cr_assert_eq(test_run(engine, NVME_WRITE, store, EXTENT_BEGIN - 8 * MIB, data, 8 * MIB), 0);
 	cr_assert_eq(
 		test_run(engine, NVME_WRITE, store, EXTENT_BEGIN + EXTENT_BYTES, data, 8 * MIB), 0);
-	start(&run, engine);
+	start_for(&run, engine, 3600ull * 1000000000); /* It ends by the cancel alone. */
 	test_io_set(&beside, NVME_READ, store, EXTENT_BEGIN - 8 * MIB, data, 8 * MIB);
 	memset(data, 0, 8 * MIB);
 	cr_assert_eq(nvme_engine_submit(engine, &beside.io), 0);
@@ -147,9 +147,19 @@ TUNE_TEST(leaves_data_and_other_requests_alone)
 	cr_assert_eq(run.done_count, 0, "the request did not wait for the measurement");
 	cr_assert_eq(beside.io.result, 0);
 	cr_assert(test_is_filled(data, 8 * MIB, 5));
+	nvme_tune_cancel(run.tune);
+	nvme_engine_drain(engine);
+	cr_assert_eq(run.report.result, -ECANCELED);
+	/* First in the queue, and so at its end before the measurement. */
+	test_io_set(&beside, NVME_READ, store, EXTENT_BEGIN - 8 * MIB, data, 8 * MIB);
+	memset(data, 0, 8 * MIB);
+	cr_assert_eq(nvme_engine_submit(engine, &beside.io), 0);
+	start(&run, engine);
 	nvme_engine_drain(engine);
 	cr_assert_eq(run.report.result, 0);
 	cr_assert_eq(run.report.other_bytes, 8 * MIB);
+	cr_assert_eq(beside.io.result, 0);
+	cr_assert(test_is_filled(data, 8 * MIB, 5));
 	memset(data, 0, 8 * MIB);
 	cr_assert_eq(test_run(engine, NVME_READ, store, EXTENT_BEGIN + EXTENT_BYTES, data, 8 * MIB),
 	             0);

@@ -55,6 +55,16 @@ static inline void fake_step_done(void)
 	fake.waiting = NULL;
 }
 
+DOUBLE void zero_snapshot_withdraw(struct zero *zero, struct zero_snapshot_op *op)
+{
+	if (zero->waiting != op)
+		return;
+	zero->waiting = NULL;
+	op->result = -ECANCELED;
+	zi_text_set(&op->text, "withdrawn");
+	op->done(op);
+}
+
 DOUBLE void zero_snapshot_release(struct zero_snapshot *held)
 {
 	cr_assert_eq((void *)held, (void *)&fake);

@@ -52,9 +52,13 @@ struct zero {
 	struct tier_segment *param, *grad, *staging, *tensors;
 	char blob[70000];
 	uint64_t blob_bytes;
-	struct zi_step_options options; /* of the last STEP_BEGIN */
+	struct zi_step_options options; /* of the last STEP_BEGIN, or STEP_OPTIONS */
 	struct zi_step_group groups[ZI_PARAM_GROUPS_MAX];
+	struct zi_step_betas betas[ZI_PARAM_GROUPS_MAX];
 	char seen_blob[64]; /* of the last STEP */
+	bool seen_keeps;    /* of the last PARAM_WRITE_END */
+	struct zero_state_range seen_state;
+	uint32_t seen_root;
 	/* Of exports and imports. */
 	bool moves; /* extents are taken, and under way until fake_read_done(), fake_put_done() */
 	struct zero_read *reads[FAKE_MOVES_MAX];
@@ -332,6 +336,44 @@ DOUBLE struct tier_segment *zero_param_staging(struct zero_rank *rank)
 
 DOUBLE void zero_param_write_end(struct zero_rank *rank, struct zero_op *op)
 {
+	fake.seen_keeps = op->keeps_state;
+	fake_take(rank, op);
+}
+
+DOUBLE void zero_state_open(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zi_text text;
+
+	if (!fake.tensors)
+		cr_assert_eq(tier_segment_new(fake.tier, &fake.account, "state", 8192,
+		                              TIER_PAGES_SMALL, &text, &fake.tensors),
+		             0);
+	fake_take(rank, op);
+}
+
+DOUBLE struct tier_segment *zero_state_window(struct zero_rank *rank)
+{
+	(void)rank;
+	return fake.tensors;
+}
+
+DOUBLE void zero_state_read(struct zero_rank *rank, struct zero_op *op)
+{
+	fake.seen_state = op->state;
+	fake.seen_root = UINT32_MAX;
+	fake_take(rank, op);
+}
+
+DOUBLE void zero_state_write(struct zero_rank *rank, struct zero_op *op)
+{
+	fake.seen_state = op->state;
+	fake.seen_root = op->root;
+	fake_take(rank, op);
+}
+
+DOUBLE void zero_state_count(struct zero_rank *rank, struct zero_op *op)
+{
+	fake.seen_state = op->state;
 	fake_take(rank, op);
 }
 
@@ -377,6 +419,24 @@ DOUBLE void zero_step_begin(struct zero_rank *rank, struct zero_op *op)
 	fake.options = op->options;
 	if (op->options.group_count)
 		memcpy(fake.groups, op->groups, op->options.group_count * sizeof(fake.groups[0]));
+	if (op->options.flags & ZI_STEP_BETAS)
+		memcpy(fake.betas, op->betas, op->options.group_count * sizeof(fake.betas[0]));
+	fake_take(rank, op);
+}
+
+DOUBLE void zero_step_options(struct zero_rank *rank, struct zero_op *op)
+{
+	zero_step_begin(rank, op);
+}
+
+DOUBLE void zero_grad_norm(struct zero_rank *rank, struct zero_op *op)
+{
+	op->norm = 0.375;
+	fake_take(rank, op);
+}
+
+DOUBLE void zero_step_discard(struct zero_rank *rank, struct zero_op *op)
+{
 	fake_take(rank, op);
 }
 

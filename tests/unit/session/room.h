@@ -83,7 +83,7 @@ static inline void room_open_limited(uint32_t sessions_max, uint32_t per_uid_max
 		.params_max = 100,
 		.ring_entries = 16,
 		.inflight_ops_max = 8 * sessions_max,
-		.handshake_ns = 10 * ZI_NS_PER_S,
+		.handshake_ns = 600 * ZI_NS_PER_S, /* Each turn may be slow. */
 		.spin_ns = 50 * ZI_NS_PER_US,
 		.coll_timeout_ms = 450000,
 	};
@@ -208,11 +208,18 @@ static inline void client_close(struct client *client)
 }
 
 /* @message: its header is filled here. */
+static inline void client_send_flags(struct client *client, void *message,
+                                     enum zi_message_type type, size_t bytes, uint16_t flags)
+{
+	zi_message_init(message, type, (uint32_t)bytes, ++client->sequence);
+	((struct zi_message_header *)message)->flags = flags;
+	cr_assert_eq(zi_message_send(client->fd, message, NULL, 0), 0);
+}
+
 static inline void client_send(struct client *client, void *message, enum zi_message_type type,
                                size_t bytes)
 {
-	zi_message_init(message, type, (uint32_t)bytes, ++client->sequence);
-	cr_assert_eq(zi_message_send(client->fd, message, NULL, 0), 0);
+	client_send_flags(client, message, type, bytes, 0);
 }
 
 static inline void client_send_plain(struct client *client, enum zi_message_type type)

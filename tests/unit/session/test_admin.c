@@ -6,6 +6,7 @@
  */
 #include "daemon/session/admin/answer.h"
 #include "daemon/session/admin/answer_json.h"
+#include "tests/harness/patience.h"
 #include "tests/unit/session/room.h"
 
 TestSuite(admin, .init = room_open, .fini = room_close);
@@ -339,7 +340,7 @@ Test(admin, a_long_answer_waits_for_a_client_that_reads_slowly)
 Test(silence, a_client_that_does_not_read_a_long_answer_is_dropped)
 {
 	struct client *client;
-	uint64_t deadline_ns = zi_clock_deadline_ns(20 * ZI_NS_PER_S);
+	uint64_t deadline_ns = zi_clock_deadline_ns(patient_ns(20 * ZI_NS_PER_S));
 
 	room_open();
 	client = client_connect();

@@ -4,6 +4,7 @@
  * within the limits; whoever does anything else, or nothing, or too much of it, loses its own
  * connection and hears why. Method: socket pairs into a control half that is turned by hand.
  */
+#include "tests/harness/patience.h"
 #include "tests/unit/session/room.h"
 
 TestSuite(control, .init = room_open, .fini = room_close);
@@ -21,7 +22,8 @@ Test(control, hello_is_answered_with_the_version_and_the_features_there_are)
 	                     ZI_FEATURE_NODES | ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NUMA |
 	                     ZI_FEATURE_COLL_ABORT | ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING |
 	                     ZI_FEATURE_SETS | ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN |
-	                     ZI_FEATURE_FORWARD | ZI_FEATURE_LOST,
+	                     ZI_FEATURE_FORWARD | ZI_FEATURE_LOST | ZI_FEATURE_STEPS |
+	                     ZI_FEATURE_STATE,
 	             "and no NVMe");
 	cr_assert_eq(client->in.hello.coll_version, ZI_COLL_VERSION);
 	cr_assert_eq(client->in.header.sequence, 1);
@@ -129,7 +131,7 @@ Test(control, descriptors_sent_along_are_closed)
 /* Turns until the connection is closed, a second at most. */
 static bool is_dropped_in_time(struct client *client)
 {
-	uint64_t deadline_ns = zi_clock_deadline_ns(20 * ZI_NS_PER_S);
+	uint64_t deadline_ns = zi_clock_deadline_ns(patient_ns(20 * ZI_NS_PER_S));
 
 	while (zi_clock_now_ns() < deadline_ns) {
 		turn();

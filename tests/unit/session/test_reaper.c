@@ -5,6 +5,7 @@
  * test_shard.c, and a client in a process of its own that is killed.
  */
 #include "tests/guard/guard.h"
+#include "tests/harness/patience.h"
 #include "tests/unit/session/room.h"
 
 #include <sys/wait.h>
@@ -75,7 +76,7 @@ Test(reaper, texts_carry_words_and_nothing_of_the_daemons_memory)
 /* Turns until the rank has left. */
 static void await_leave(const struct zero_rank *rank)
 {
-	uint64_t deadline_ns = zi_clock_deadline_ns(5 * ZI_NS_PER_S);
+	uint64_t deadline_ns = zi_clock_deadline_ns(patient_ns(5 * ZI_NS_PER_S));
 
 	while (rank->is_attached && zi_clock_now_ns() < deadline_ns)
 		turn();
@@ -92,7 +93,7 @@ Test(reaper, a_socket_closed_by_a_living_process_ends_the_session)
 	await_leave(rank_of(0));
 	cr_assert_not(rank_of(0)->is_clean);
 	cr_assert(strstr(rank_of(0)->reason, "closed its socket without detaching"));
-	cr_assert_lt(zi_clock_now_ns() - started_ns, ZI_NS_PER_S);
+	cr_assert_lt(zi_clock_now_ns() - started_ns, patient_ns(ZI_NS_PER_S));
 	cr_assert_eq(room.control->used_count, 0);
 	cr_assert_eq(zi_pool_used_count(&room.shard->ops), 0);
 }
@@ -146,7 +147,7 @@ struct forked {
 
 static void forked_open(struct forked *forked)
 {
-	uint64_t deadline_ns = zi_clock_deadline_ns(5 * ZI_NS_PER_S);
+	uint64_t deadline_ns = zi_clock_deadline_ns(patient_ns(5 * ZI_NS_PER_S));
 	struct pollfd ready;
 	int listen_fd;
 
@@ -172,7 +173,7 @@ static void forked_close(struct forked *forked)
 
 Test(reaper, a_killed_process_is_named_and_its_memory_comes_back)
 {
-	uint64_t deadline_ns = zi_clock_deadline_ns(5 * ZI_NS_PER_S);
+	uint64_t deadline_ns = zi_clock_deadline_ns(patient_ns(5 * ZI_NS_PER_S));
 	struct forked forked;
 	char expected[64];
 

@@ -3,6 +3,7 @@
  * Goal: on its socket an attached client has one request at a time, answered once; what is
  * malformed or out of place ends its session. Method: as in test_shard.c.
  */
+#include "common/wire/state.h"
 #include "tests/unit/session/room.h"
 
 TestSuite(request, .init = room_open, .fini = room_close);
@@ -246,6 +247,12 @@ Test(request, parameters_are_written_through_a_staging_copy)
 	client_send(client, &end, ZI_MESSAGE_PARAM_WRITE_END, sizeof(end));
 	settle();
 	cr_assert_eq(client_receive(client), ZI_MESSAGE_DONE);
+	cr_assert_not(fake.seen_keeps);
+	client_send_flags(client, &end, ZI_MESSAGE_PARAM_WRITE_END, sizeof(end),
+	                  ZI_PARAM_WRITE_KEEP);
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_DONE);
+	cr_assert(fake.seen_keeps);
 	begin.unit = 4;
 	client_send(client, &begin, ZI_MESSAGE_PARAM_WRITE_BEGIN, sizeof(begin));
 	settle();
@@ -254,6 +261,51 @@ Test(request, parameters_are_written_through_a_staging_copy)
 	client_send(client, &end, ZI_MESSAGE_PARAM_WRITE_END, sizeof(end));
 	settle();
 	expect_error(client, -EINVAL, "root 2 of 2 ranks");
+	client_close(client);
+}
+
+Test(request, optimizer_state_goes_through_a_window)
+{
+	struct client *client = client_attach();
+	struct zi_state_range range = {
+		.unit = 3, .kind = 9, .first = UINT64_MAX, .count = 7, .root = 5
+	};
+	struct zi_state_count count = { .update_count = 12, .beta1 = 0.5, .beta2 = 0.25 };
+
+	send_materialize(client, 0, 0);
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_MATERIALIZED);
+	client_send_plain(client, ZI_MESSAGE_STATE_OPEN);
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_STATE_OPENED);
+	cr_assert_eq(client->fd_count, 1);
+	client_send(client, &range, ZI_MESSAGE_STATE_WRITE, sizeof(range));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_DONE);
+	cr_assert_eq(fake.seen_state.kind, 9);
+	cr_assert_eq(fake.seen_state.first, UINT64_MAX);
+	cr_assert_eq(fake.seen_state.count, 7);
+	cr_assert_eq(fake.seen_root, 5, "the job's to refuse");
+	range.root = 0;
+	client_send(client, &range, ZI_MESSAGE_STATE_READ, sizeof(range));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_DONE);
+	cr_assert_eq(fake.seen_root, UINT32_MAX);
+	client_send(client, &count, ZI_MESSAGE_STATE_COUNT, sizeof(count));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_DONE);
+	cr_assert_eq(fake.seen_state.update_count, 12);
+	cr_assert_eq(fake.seen_state.betas[1], 0.25);
+	range.unit = 4;
+	client_send(client, &range, ZI_MESSAGE_STATE_READ, sizeof(range));
+	settle();
+	expect_error(client, -EINVAL, "STATE_READ: unit 4 of 4");
+	fake.tensors = tier_segment_unref(fake.tensors);
+	fake.holds = true;
+	client_send_plain(client, ZI_MESSAGE_STATE_OPEN);
+	settle();
+	fake.tensors = tier_segment_unref(fake.tensors);
+	fake_release(NULL, 0);
+	expect_error(client, -ESTALE, "the group ended meanwhile");
 	client_close(client);
 }
 

@@ -6,6 +6,7 @@
  * over a fake zero; the client's ends of rings and socket are driven from the same thread.
  */
 #include "daemon/session/poll.h"
+#include "tests/harness/patience.h"
 #include "tests/unit/session/room.h"
 
 TestSuite(shard, .init = room_open, .fini = room_close);
@@ -255,7 +256,7 @@ Test(shard, a_client_that_does_not_reap_stops_itself_alone_and_loses_nothing)
 	struct client *client = client_attach();
 	struct client *other = client_attach();
 	uint64_t next = 0, seen = 0;
-	uint64_t deadline_ns = zi_clock_deadline_ns(5 * ZI_NS_PER_S);
+	uint64_t deadline_ns = zi_clock_deadline_ns(patient_ns(5 * ZI_NS_PER_S));
 
 	for (int i = 0; i < 16; i++)
 		client_submit(client, ZI_OP_NOP, 0, next++);
@@ -387,6 +388,60 @@ Test(shard, groups_of_a_step_without_their_feature_end_the_session)
 	uplink->step_options.group_count = 1;
 	client_submit(client, ZI_OP_STEP_BEGIN, 0, 1);
 	expect_end(client, "groups of a step without feature bit 13");
+	client_close(client);
+}
+
+Test(shard, deferred_step_has_its_options_later_and_betas_of_groups)
+{
+	struct client *client = client_attach_with(ZI_FEATURE_TRAINING | ZI_FEATURE_STEPS);
+	struct zi_uplink_header *uplink = (void *)client->uplink;
+	struct zi_step_group *groups = (void *)(client->uplink + zi_uplink_groups_offset(16));
+	struct zi_step_betas *betas = (void *)(client->uplink + zi_uplink_betas_offset(16));
+	struct zi_cqe cqe;
+	double norm;
+
+	uplink->step_options = good_options();
+	uplink->step_options.flags = ZI_STEP_DEFERRED;
+	client_submit(client, ZI_OP_STEP_BEGIN, 0, 1);
+	client_submit(client, ZI_OP_GRAD_NORM, 0, 2);
+	turn();
+	cr_assert_eq(client_reap(client).result, 0);
+	cqe = client_reap(client);
+	memcpy(&norm, &cqe.values[0], sizeof(norm));
+	cr_assert_eq(cqe.result, 0);
+	cr_assert_eq(norm, 0.375);
+	uplink->step_options = good_options();
+	uplink->step_options.flags = ZI_STEP_BETAS;
+	uplink->step_options.group_count = 2;
+	groups[0] = groups[1] = (struct zi_step_group){ .lr = 0.5 };
+	betas[0] = (struct zi_step_betas){ .beta1 = 0.5 };
+	betas[1] = (struct zi_step_betas){ .beta2 = 0.25, .eps = 0.125 };
+	client_submit(client, ZI_OP_STEP_OPTIONS, 0, 3);
+	turn();
+	cr_assert_eq(client_reap(client).result, 0);
+	cr_assert_eq(fake.betas[0].beta1, 0.5);
+	cr_assert_eq(fake.betas[1].eps, 0.125);
+	betas[1].eps = -1;
+	client_submit(client, ZI_OP_STEP_OPTIONS, 0, 4);
+	client_submit(client, ZI_OP_STEP_DISCARD, 0, 5);
+	turn();
+	cqe = client_reap(client);
+	cr_assert_eq(cqe.result, -EINVAL);
+	cr_assert(strstr(client_text(client, &cqe), "group 1 of a step has beta1 0"));
+	cr_assert_eq(client_reap(client).result, 0);
+	cr_assert_eq(fake.op_count, 4);
+	client_close(client);
+}
+
+Test(shard, deferred_step_without_its_feature_ends_the_session)
+{
+	struct client *client = client_attach_with(ZI_FEATURE_TRAINING);
+	struct zi_uplink_header *uplink = (void *)client->uplink;
+
+	uplink->step_options = good_options();
+	uplink->step_options.flags = ZI_STEP_DEFERRED;
+	client_submit(client, ZI_OP_STEP_BEGIN, 0, 1);
+	expect_end(client, "without feature bit 22");
 	client_close(client);
 }
 

@@ -192,6 +192,39 @@ Test(turns, a_held_step_is_let_go_when_its_client_leaves_before_its_turn)
 	client_close(other);
 }
 
+Test(turns, an_interrupted_export_gives_its_place_back_before_the_step_is_held)
+{
+	fake.waits_for_step = true;
+	for (uint32_t i = 0; i < 3; i++) {
+		struct client *client = greeted();
+
+		tell(client, "export open held");
+		cr_assert_not_null(fake.waiting);
+		client_close(client);
+		settle();
+		cr_assert_eq(room.control->used_count, 0, "after export %u", i);
+		cr_assert_null(fake.waiting, "the shard was told");
+	}
+}
+
+/* The step is held when the shard is told that its client has gone. */
+Test(turns, an_export_that_is_held_while_its_client_leaves_is_released_once)
+{
+	struct client *client = greeted();
+
+	fake.waits_for_step = true;
+	tell(client, "export open held");
+	client_close(client);
+	for (uint32_t i = 0; i < 1000 && !room.control->sessions[0].is_withdrawing; i++)
+		turn();
+	cr_assert(room.control->sessions[0].is_withdrawing);
+	cr_assert_not_null(fake.waiting, "the shard was told too early for this test");
+	fake_step_done();
+	run_all();
+	cr_assert_eq(fake.release_count, 1);
+	cr_assert_eq(room.control->used_count, 0);
+}
+
 Test(turns, a_description_beyond_the_limits_is_refused_by_its_head)
 {
 	const struct zi_import_head head = {

@@ -331,6 +331,8 @@ printf '#!/bin/sh\nkill -SEGV $$\n' >"$tree/dies" && chmod +x "$tree/dies"
 warns 'run_tests: the sum of all' '6 passed, 0 failed, 2 skipped' run_tests ./good ./good
 warns 'run_tests: a skip with its reason' 'no GPU is here' run_tests ./good
 catches 'run_tests: a test that fails' '6 passed, 1 failed, 1 skipped' run_tests ./good ./bad
+program names 2 1 "echo '[FAIL] a::b: (0.1s)'" 'exit 1'
+catches 'run_tests: the name of a test that fails' 'failed: a::b' run_tests ./names
 catches 'run_tests: a leak at the end' '5 passed, 1 failed' run_tests ./good ./leaks
 catches 'run_tests: one that dies' '3 passed, 1 failed' run_tests ./good ./dies
 catches 'run_tests: one that hangs' 'ran past 1 s' run_tests ./good ./hangs

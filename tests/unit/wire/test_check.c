@@ -108,7 +108,7 @@ Test(check, ordinary_step_options_pass)
 	struct zi_step_options options = good_options();
 
 	cr_assert_eq(zi_check_step_options(&options, &text), 0);
-	options.flags = ZI_STEP_FLAGS_ALL;
+	options.flags = ZI_STEP_FLAGS_ALL & ~ZI_STEP_DEFERRED;
 	options.group_count = ZI_PARAM_GROUPS_MAX;
 	options.micro_batches = 65536;
 	options.lr = options.beta1 = options.beta2 = options.eps = 0;
@@ -131,6 +131,38 @@ Test(check, step_options_that_cannot_be_are_refused)
 	options = good_options();
 	options.reserved0 = 1;
 	cr_assert_eq(zi_check_step_options(&options, &text), -EPROTO);
+	options = good_options();
+	options.flags = ZI_STEP_DEFERRED;
+	cr_assert_eq(zi_check_step_options(&options, &text), 0, "%s", text.chars);
+	options.group_count = 1;
+	cr_assert_eq(zi_check_step_options(&options, &text), -EPROTO);
+	expect_text("a deferred step has its groups later");
+	options.group_count = 0;
+	options.flags = ZI_STEP_DEFERRED | ZI_STEP_JOINED;
+	cr_assert_eq(zi_check_step_options(&options, &text), -EPROTO);
+	options.flags = ZI_STEP_BETAS;
+	cr_assert_eq(zi_check_step_options(&options, &text), -EPROTO);
+	options.flags = ZI_STEP_DEFERRED | ZI_STEP_UPDATE_EARLY;
+	cr_assert_eq(zi_check_step_options(&options, &text), -EINVAL);
+	expect_text("is_deferred and update_early are set");
+}
+
+Test(check, betas_of_groups_are_in_range)
+{
+	const struct zi_step_betas good = { 0.9, 0.999, 1e-8 };
+	struct zi_step_betas betas[2] = { good, good };
+
+	cr_assert_eq(zi_check_step_betas(betas, 2, &text), 0);
+	betas[1].beta1 = 1;
+	cr_assert_eq(zi_check_step_betas(betas, 2, &text), -EINVAL);
+	expect_text("group 1 of a step has beta1 1, beta2 0.999");
+	cr_assert_eq(zi_check_step_betas(betas, 1, &text), 0, "it is not looked at");
+	betas[1] = good;
+	betas[1].beta2 = -0.5;
+	cr_assert_eq(zi_check_step_betas(betas, 2, &text), -EINVAL);
+	betas[1] = good;
+	betas[1].eps = (double)NAN;
+	cr_assert_eq(zi_check_step_betas(betas, 2, &text), -EINVAL);
 }
 
 Test(check, every_hyperparameter_is_finite_and_in_range)
@@ -348,6 +380,12 @@ Test(check, attach_has_a_name_a_place_and_a_deadline)
 	attach.rank = 64;
 	cr_expect_eq(zi_check_attach(&attach, &text), -EINVAL);
 	expect_text("rank 64");
+	attach = good_attach();
+	attach.local_world_size = attach.world_size;
+	cr_expect_eq(zi_check_attach(&attach, &text), 0, "%s", text.chars);
+	attach.local_world_size++;
+	cr_expect_eq(zi_check_attach(&attach, &text), -EINVAL);
+	expect_text("ranks of this node in a world of");
 	attach = good_attach();
 	attach.timeout_ms = 0;
 	cr_expect_eq(zi_check_attach(&attach, &text), -EINVAL);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -108,6 +109,33 @@ Test(control, missing_folder_and_long_path_are_named)
 	cr_assert_eq(zi_control_connect(path, &fd), -ENOENT);
 }
 
+/* /proc takes no new file, not even of root. */
+Test(control, folder_that_takes_no_socket_is_named)
+{
+	int listen_fd = -7, r = zi_control_listen("/proc/zinf.sock", 0600, &text, &listen_fd);
+
+	cr_expect_lt(r, 0);
+	cr_expect_neq(r, -EADDRINUSE);
+	cr_expect_eq(listen_fd, -7);
+	cr_expect_not_null(strstr(text.chars, "binding the socket '/proc/zinf.sock': "), "%s",
+	                   text.chars);
+}
+
+Test(control, without_descriptors_there_is_no_socket)
+{
+	struct rlimit saved, none;
+	int fd = -7;
+
+	getrlimit(RLIMIT_NOFILE, &saved);
+	none = (struct rlimit){ .rlim_cur = 0, .rlim_max = saved.rlim_max };
+	setrlimit(RLIMIT_NOFILE, &none);
+	cr_expect_eq(zi_control_connect(path, &fd), -EMFILE);
+	cr_expect_eq(zi_control_listen(path, 0600, &text, &fd), -EMFILE);
+	setrlimit(RLIMIT_NOFILE, &saved);
+	cr_expect_eq(fd, -7);
+	cr_expect_not_null(strstr(text.chars, folder), "%s", text.chars);
+}
+
 Test(control, full_backlog_is_eagain_and_never_blocks)
 {
 	int listen_fd, fds[300], r = 0, count = 0;
@@ -127,7 +155,7 @@ Test(control, full_backlog_is_eagain_and_never_blocks)
 
 Test(control, default_path_follows_the_environment)
 {
-	char result[108], expected[160], user[160];
+	char result[108], expected[160], user[160], long_folder[108];
 
 	setenv("ZINF_SOCKET", "/x/y.sock", 1);
 	setenv("XDG_RUNTIME_DIR", folder, 1);
@@ -150,4 +178,8 @@ Test(control, default_path_follows_the_environment)
 	cr_assert_eq(zi_control_default_path(result, sizeof(result)), 0);
 	cr_assert_str_eq(result, "/run/zinf/zinfd.sock");
 	cr_assert_eq(zi_control_default_path(result, 10), -ENAMETOOLONG);
+	memset(long_folder, 'a', sizeof(long_folder));
+	long_folder[sizeof(long_folder) - 1] = '\0';
+	setenv("XDG_RUNTIME_DIR", long_folder, 1);
+	cr_assert_eq(zi_control_default_path(result, sizeof(result)), -ENAMETOOLONG);
 }

@@ -15,6 +15,9 @@ Test(layout, regions_hold_header_slots_and_tail_part_in_whole_pages)
 		cr_expect_eq(zi_uplink_blob_offset(entries), ZI_UPLINK_SQ_OFFSET + slots_bytes);
 		cr_expect_geq(zi_uplink_bytes(entries),
 		              zi_uplink_blob_offset(entries) + ZI_BLOB_BYTES);
+		cr_expect_geq(zi_uplink_bytes(entries),
+		              zi_uplink_betas_offset(entries) +
+		                      ZI_PARAM_GROUPS_MAX * sizeof(struct zi_step_betas));
 		cr_expect_geq(zi_downlink_bytes(entries),
 		              zi_downlink_text_offset(entries) +
 		                      ZI_TEXT_SLOTS * ZI_ERROR_TEXT_BYTES);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/wire/control.h"
+#include "common/wire/state.h"
 
 static int sockets[2];
 static _Alignas(8) char buffer[ZI_MESSAGE_BYTES_MAX];
@@ -160,6 +161,22 @@ Test(message, descriptors_nobody_wants_are_dropped)
 	cr_assert_eq(open_fd_count(), before);
 }
 
+/* The kernel adds the sender's credentials, which leave no room for descriptors. */
+Test(message, credentials_are_no_descriptors)
+{
+	struct zi_message_header header = header_of(16);
+	int fds[ZI_MESSAGE_FDS_MAX], on = 1, before = open_fd_count();
+	uint32_t fd_count = 77;
+
+	cr_assert_eq(setsockopt(sockets[1], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)), 0);
+	send_raw(&header, sizeof(header), 0);
+	cr_assert_eq(zi_message_receive(sockets[1], buffer, fds, &fd_count), 0);
+	cr_assert_eq(fd_count, 0);
+	send_raw(&header, sizeof(header), ZI_MESSAGE_FDS_MAX);
+	cr_assert_eq(zi_message_receive(sockets[1], buffer, fds, &fd_count), -EPROTO);
+	cr_assert_eq(open_fd_count(), before);
+}
+
 Test(message, receiver_without_free_descriptors_says_eproto)
 {
 	struct zi_message_header header = header_of(16);
@@ -227,7 +244,9 @@ static const struct {
 	{ ZI_MESSAGE_COLL_OPEN, 560, false },   { ZI_MESSAGE_COLL_OPENED, 152, false },
 	{ ZI_MESSAGE_COLL_GROUP, 248, false },  { ZI_MESSAGE_COLL_GROUPED, 72, false },
 	{ ZI_MESSAGE_COLL_FAIL, 88, false },    { ZI_MESSAGE_COLL_GROUP_FREE, 24, false },
-	{ ZI_MESSAGE_COLL_ABORT, 184, false },
+	{ ZI_MESSAGE_COLL_ABORT, 184, false },  { ZI_MESSAGE_STATE_OPEN, 16, false },
+	{ ZI_MESSAGE_STATE_OPENED, 56, false }, { ZI_MESSAGE_STATE_READ, 72, false },
+	{ ZI_MESSAGE_STATE_WRITE, 72, false },  { ZI_MESSAGE_STATE_COUNT, 64, false },
 };
 
 static struct zi_message_header *message_of(uint16_t type, uint32_t bytes)
@@ -320,7 +339,10 @@ Test(message, unknown_types_and_flags_are_eproto)
 	for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
 		message = message_of(shapes[i].type, shapes[i].bytes);
 		message->flags = ZI_MESSAGE_MORE;
-		cr_expect_eq(zi_message_check(message, NULL), shapes[i].is_streamed ? 0 : -EPROTO);
+		cr_expect_eq(zi_message_check(message, NULL),
+		             shapes[i].is_streamed || shapes[i].type == ZI_MESSAGE_PARAM_WRITE_END
+		                     ? 0
+		                     : -EPROTO);
 		message->flags = 1 << 15;
 		cr_expect_eq(zi_message_check(message, NULL), -EPROTO);
 	}
@@ -349,6 +371,8 @@ Test(message, strings_must_end_within_their_fields)
 		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, token), ZI_TOKEN_BYTES },
 		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, reason), ZI_REASON_BYTES },
 		{ ZI_MESSAGE_COLL_GROUP, offsetof(struct zi_coll_group, reason), ZI_REASON_BYTES },
+		{ ZI_MESSAGE_COLL_GROUP, offsetof(struct zi_coll_group, name),
+		  ZI_GROUP_NAME_BYTES },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -377,13 +401,18 @@ Test(message, reserved_bytes_must_be_zero_but_in_hello)
 		{ ZI_MESSAGE_ATTACHED, offsetof(struct zi_attached, reserved), -EPROTO },
 		{ ZI_MESSAGE_MATERIALIZED, offsetof(struct zi_materialized, reserved), -EPROTO },
 		{ ZI_MESSAGE_MATERIALIZED, offsetof(struct zi_materialized, reserved0), -EPROTO },
+		{ ZI_MESSAGE_STATE_OPENED, offsetof(struct zi_state_opened, reserved), -EPROTO },
+		{ ZI_MESSAGE_STATE_READ, offsetof(struct zi_state_range, root), -EPROTO },
+		{ ZI_MESSAGE_STATE_READ, offsetof(struct zi_state_range, reserved0), -EPROTO },
+		{ ZI_MESSAGE_STATE_WRITE, offsetof(struct zi_state_range, root), 0 },
+		{ ZI_MESSAGE_STATE_WRITE, offsetof(struct zi_state_range, reserved), -EPROTO },
+		{ ZI_MESSAGE_STATE_COUNT, offsetof(struct zi_state_count, reserved), -EPROTO },
 		{ ZI_MESSAGE_PARAM_WRITE_BEGIN, offsetof(struct zi_param_write_begin, reserved),
 		  -EPROTO },
 		{ ZI_MESSAGE_ERROR, offsetof(struct zi_error_message, reserved), -EPROTO },
 		{ ZI_MESSAGE_COLL_OPEN, offsetof(struct zi_coll_open, reserved), -EPROTO },
 		{ ZI_MESSAGE_COLL_OPENED, offsetof(struct zi_coll_opened, reserved0), -EPROTO },
 		{ ZI_MESSAGE_COLL_OPENED, offsetof(struct zi_coll_opened, reserved), -EPROTO },
-		{ ZI_MESSAGE_COLL_GROUP, offsetof(struct zi_coll_group, reserved), -EPROTO },
 		{ ZI_MESSAGE_COLL_GROUPED, offsetof(struct zi_coll_grouped, reserved0), -EPROTO },
 		{ ZI_MESSAGE_COLL_GROUPED, offsetof(struct zi_coll_grouped, reserved), -EPROTO },
 		{ ZI_MESSAGE_COLL_GROUP_FREE, offsetof(struct zi_coll_group_free, reserved0),

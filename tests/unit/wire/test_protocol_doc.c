@@ -10,6 +10,7 @@
 #include "common/wire/board.h"
 #include "common/wire/control.h"
 #include "common/wire/layout.h"
+#include "common/wire/state.h"
 #include "common/wire/training.h"
 #include "common/wire/verdict.h"
 
@@ -148,6 +149,22 @@ static const struct {
 	FIELD(zi_snapshotted, step),
 	FIELD(zi_snapshotted, held_bytes),
 	FIELD(zi_snapshotted, reserved),
+	FIELD(zi_state_opened, header),
+	FIELD(zi_state_opened, bytes),
+	FIELD(zi_state_opened, reserved),
+	FIELD(zi_state_range, header),
+	FIELD(zi_state_range, unit),
+	FIELD(zi_state_range, kind),
+	FIELD(zi_state_range, first),
+	FIELD(zi_state_range, count),
+	FIELD(zi_state_range, root),
+	FIELD(zi_state_range, reserved0),
+	FIELD(zi_state_range, reserved),
+	FIELD(zi_state_count, header),
+	FIELD(zi_state_count, update_count),
+	FIELD(zi_state_count, beta1),
+	FIELD(zi_state_count, beta2),
+	FIELD(zi_state_count, reserved),
 	FIELD(zi_tensor_open, header),
 	FIELD(zi_tensor_open, budget_bytes),
 	FIELD(zi_tensor_open, reserved),
@@ -183,7 +200,7 @@ static const struct {
 	FIELD(zi_coll_group, timeout_ms),
 	FIELD(zi_coll_group, error),
 	FIELD(zi_coll_group, reason),
-	FIELD(zi_coll_group, reserved),
+	FIELD(zi_coll_group, name),
 	FIELD(zi_coll_grouped, header),
 	FIELD(zi_coll_grouped, group),
 	FIELD(zi_coll_grouped, self),
@@ -328,6 +345,9 @@ static const struct {
 	FIELD(zi_step_group, lr),
 	FIELD(zi_step_group, weight_decay),
 	FIELD(zi_step_group, reserved),
+	FIELD(zi_step_betas, beta1),
+	FIELD(zi_step_betas, beta2),
+	FIELD(zi_step_betas, eps),
 	FIELD(zi_step_stats, step),
 	FIELD(zi_step_stats, is_skipped),
 	FIELD(zi_step_stats, culprit),

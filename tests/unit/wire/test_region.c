@@ -13,11 +13,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/base/cleanup.h"
 #include "common/base/fd.h"
 #include "common/base/types.h"
 #include "common/wire/region.h"
 
-#define BYTES 8192u
+#define BYTES       8192u
+#define LARGE_BYTES (3 * ZI_HUGE_PAGE_BYTES / 2) /* its mapping is aligned to 2 MiB */
 
 static int open_fd_count(void)
 {
@@ -149,19 +151,24 @@ Test(region, both_sides_see_the_same_bytes)
 
 Test(region, read_only_descriptor_cannot_be_mapped_writable)
 {
-	struct zi_region region = ZI_REGION_INIT;
-	void *base = &region;
-	int readonly_fd;
+	const uint64_t sizes[] = { BYTES, LARGE_BYTES };
 
-	cr_assert_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, NULL, &region), 0);
-	cr_assert_eq(zi_fd_reopen_readonly(region.fd, &readonly_fd), 0);
-	cr_assert_eq(zi_region_map(readonly_fd, BYTES, true, &base), -EACCES);
-	cr_assert_eq(base, &region, "untouched on failure");
-	cr_assert_eq(zi_region_map(readonly_fd, BYTES, false, &base), 0);
-	cr_assert_eq(mprotect(base, BYTES, PROT_READ | PROT_WRITE), -1, "nor widened later");
-	cr_assert_eq(zi_region_unmap(base, BYTES), 0);
-	close(readonly_fd);
-	zi_region_destroy(&region);
+	for (size_t i = 0; i < ZI_COUNT_OF(sizes); i++) {
+		struct zi_region region = ZI_REGION_INIT;
+		void *base = &region;
+		int readonly_fd;
+
+		cr_assert_eq(zi_region_create("test", sizes[i], ZI_PAGES_SMALL, NULL, &region), 0);
+		cr_assert_eq(zi_fd_reopen_readonly(region.fd, &readonly_fd), 0);
+		cr_assert_eq(zi_region_map(readonly_fd, sizes[i], true, &base), -EACCES);
+		cr_assert_eq(base, &region, "untouched on failure");
+		cr_assert_eq(zi_region_map(readonly_fd, sizes[i], false, &base), 0);
+		cr_assert_eq(mprotect(base, sizes[i], PROT_READ | PROT_WRITE), -1,
+		             "nor widened later");
+		cr_assert_eq(zi_region_unmap(base, sizes[i]), 0);
+		close(readonly_fd);
+		zi_region_destroy(&region);
+	}
 }
 
 Test(region, descriptor_without_every_seal_is_eproto)
@@ -254,6 +261,23 @@ Test(region, impossible_sizes_are_errors)
 	cr_assert_eq(open_fd_count(), before);
 }
 
+/* A limit of files is one of regions as well: the kernel refuses the size, and would signal. */
+Test(region, size_beyond_the_limit_of_files_is_an_error)
+{
+	struct zi_region region = ZI_REGION_INIT;
+	int before = open_fd_count();
+	struct rlimit saved, small;
+
+	(void)signal(SIGXFSZ, SIG_IGN);
+	getrlimit(RLIMIT_FSIZE, &saved);
+	small = (struct rlimit){ .rlim_cur = BYTES - 1, .rlim_max = saved.rlim_max };
+	setrlimit(RLIMIT_FSIZE, &small);
+	cr_expect_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, NULL, &region), -EFBIG);
+	setrlimit(RLIMIT_FSIZE, &saved);
+	cr_assert_eq(region.fd, -1);
+	cr_assert_eq(open_fd_count(), before);
+}
+
 Test(region, exhausted_descriptors_and_address_space_are_errors_and_leave_nothing)
 {
 	struct zi_region region = ZI_REGION_INIT;
@@ -270,6 +294,7 @@ Test(region, exhausted_descriptors_and_address_space_are_errors_and_leave_nothin
 	none = (struct rlimit){ .rlim_cur = 1 << 20, .rlim_max = saved.rlim_max };
 	setrlimit(RLIMIT_AS, &none);
 	cr_expect_eq(zi_region_create("test", BYTES, ZI_PAGES_SMALL, NULL, &region), -ENOMEM);
+	cr_expect_eq(zi_region_create("test", LARGE_BYTES, ZI_PAGES_SMALL, NULL, &region), -ENOMEM);
 	setrlimit(RLIMIT_AS, &saved);
 #endif
 	cr_assert_eq(region.fd, -1);

@@ -3,9 +3,13 @@
  * Method: the file beside a socket's path, of this process and of a child that is killed. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,6 +53,32 @@ Test(starting, a_daemon_is_known_from_its_beginning_to_its_end)
 	cr_expect_eq(zi_starting_begin("/nonexistent/zinfd.sock"), -1);
 }
 
+Test(starting, a_path_that_is_none_has_no_file)
+{
+	char long_path[PATH_MAX];
+
+	memset(long_path, 'a', sizeof(long_path));
+	long_path[sizeof(long_path) - 1] = '\0';
+	cr_expect_eq(zi_starting_begin(""), -1);
+	cr_expect_eq(zi_starting_pid(""), 0);
+	cr_expect_eq(zi_starting_begin(long_path), -1);
+	cr_expect_eq(zi_starting_pid(long_path), 0);
+	cr_expect_eq(zi_starting_end(long_path, -1), -1);
+	cr_expect_eq(access(".starting", F_OK), -1, "a file beside no socket");
+}
+
+/* A device, a folder and a link are no file of a daemon. */
+Test(starting, only_a_file_is_read)
+{
+	cr_assert_eq(mkdir(beside, 0700), 0);
+	cr_expect_eq(zi_starting_pid(path), 0);
+	cr_expect_eq(zi_starting_begin(path), -1);
+	cr_assert_eq(rmdir(beside), 0);
+	cr_assert_eq(symlink("/dev/null", beside), 0);
+	cr_expect_eq(zi_starting_pid(path), 0);
+	cr_expect_eq(zi_starting_begin(path), -1);
+}
+
 Test(starting, one_that_was_killed_is_not)
 {
 	int fds[2], fd;
@@ -73,6 +103,51 @@ Test(starting, one_that_was_killed_is_not)
 	(void)zi_starting_end(path, fd);
 	(void)zi_close(fds[0]);
 	(void)zi_close(fds[1]);
+}
+
+/* As a daemon leaves it that was killed. */
+static void leave_file(void)
+{
+	int fd = open(beside, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+
+	cr_assert_eq(write(fd, "1\n", 2), 2);
+	(void)zi_close(fd);
+}
+
+Test(starting, locks_of_a_reader_keep_no_daemon_from_its_own)
+{
+	struct flock lock = { .l_type = F_RDLCK, .l_whence = SEEK_SET };
+	int reader, fd;
+
+	leave_file();
+	reader = open(beside, O_RDONLY | O_CLOEXEC);
+	cr_assert_eq(flock(reader, LOCK_EX | LOCK_NB), 0);
+	cr_assert_eq(fcntl(reader, F_OFD_SETLK, &lock), 0);
+	cr_expect_eq(zi_starting_pid(path), 0, "nobody is starting");
+	fd = zi_starting_begin(path);
+	cr_assert_geq(fd, 0, "a reader's lock is in the way");
+	cr_expect_eq(zi_starting_pid(path), getpid());
+	(void)zi_close(reader);
+	reader = open(beside, O_RDONLY | O_CLOEXEC);
+	cr_expect_eq(fcntl(reader, F_OFD_SETLK, &lock), -1, "it is locked");
+	cr_expect_eq(zi_starting_begin(path), -1, "one at a time");
+	(void)zi_close(reader);
+	(void)zi_starting_end(path, fd);
+}
+
+/* In a folder that all may write to, anybody can say that a daemon starts. */
+Test(starting, a_file_of_another_user_is_not_believed)
+{
+	int fd;
+
+	if (geteuid() != 0)
+		cr_skip_test("needs root, to give a file away");
+	fd = zi_starting_begin(path);
+	cr_assert_eq(fchown(fd, 12345, 12345), 0);
+	cr_expect_eq(zi_starting_pid(path), 0, "neither root's nor the folder's owner's");
+	cr_assert_eq(chown(folder, 12345, 12345), 0);
+	cr_expect_eq(zi_starting_pid(path), getpid(), "the folder's owner's");
+	(void)zi_starting_end(path, fd);
 }
 
 /* A second name, or a link, of a file that somebody else wants to lose. */

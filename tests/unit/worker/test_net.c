@@ -77,7 +77,7 @@ static void sum_make(struct sum *sum, uint64_t seed)
 	                                         .source_dtype = sum->dtype,
 	                                         .target_dtype = sum->dtype,
 	                                         .op = sum->op,
-	                                         .average = (float)(1.0 / sum->ranks) });
+	                                         .average = 1.0 / sum->ranks });
 }
 
 static void sum_free(struct sum *sum)

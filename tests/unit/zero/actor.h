@@ -165,6 +165,13 @@ static inline int actor_unit(struct actor *actor, call_fn function, uint32_t uni
 	return actor_call(actor, function, &(struct zero_op){ .unit = unit });
 }
 
+/* Beside a call that waits. */
+static inline int actor_unit_at(struct actor *actor, uint32_t slot, call_fn function, uint32_t unit)
+{
+	actor_start(actor, slot, function, &(struct zero_op){ .unit = unit });
+	return actor_wait(actor, slot);
+}
+
 /* All of them; the first error. */
 static inline int all_call(struct actor *actors, uint32_t count, call_fn function,
                            const struct zero_op *filled)

@@ -5,6 +5,7 @@
 #include "daemon/zero/grad/grads.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/step/step.h"
+#include "tests/harness/values.h"
 #include "tests/unit/zero/actor.h"
 
 #define UNITS 3u
@@ -128,22 +129,6 @@ static inline void model_attach(struct node *node, struct actor *actors, uint32_
 	}
 }
 
-static inline uint64_t noise(uint64_t x)
-{
-	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-	x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-	return x ^ (x >> 31);
-}
-
-/* In [-1, 1), of many magnitudes. */
-static inline float model_value(uint64_t what, uint64_t index)
-{
-	uint64_t bits = noise(what * 0x9e3779b97f4a7c15ull + index);
-	float value = (float)(int32_t)(uint32_t)bits * 0x1p-31f;
-
-	return bits >> 60 ? value : value * 0x1p-20f;
-}
-
 static inline void put(void *target, uint64_t index, float value, uint32_t dtype)
 {
 	kern_narrow((char *)target + index * zi_dtype_bytes((enum zi_dtype)dtype), &value, 1,
@@ -155,8 +140,7 @@ static inline void fill(void *target, uint64_t what, uint64_t count, uint32_t dt
 {
 	float *values = malloc(count * sizeof(*values));
 
-	for (uint64_t i = 0; i < count; i++)
-		values[i] = model_value(what, i);
+	test_values(values, what, count);
 	kern_narrow(target, values, count, (enum zi_dtype)dtype);
 	free(values);
 }

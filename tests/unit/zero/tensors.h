@@ -60,13 +60,13 @@ static char *place_of(uint32_t slot)
 static void fill_tensor(char *place, uint64_t id, uint64_t bytes)
 {
 	for (uint64_t i = 0; i < bytes; i++)
-		place[i] = (char)noise(id << 32 | i);
+		place[i] = (char)test_noise(id << 32 | i);
 }
 
 static bool is_tensor(const char *place, uint64_t id, uint64_t bytes)
 {
 	for (uint64_t i = 0; i < bytes; i++)
-		if (place[i] != (char)noise(id << 32 | i))
+		if (place[i] != (char)test_noise(id << 32 | i))
 			return false;
 	return true;
 }

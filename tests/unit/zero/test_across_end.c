@@ -177,6 +177,65 @@ Test(across_end, a_worker_that_cannot_be_started_fails_the_call_alone)
 	end(true);
 }
 
+/* A worker costs its uid descriptors of zinfd: where these are used up there is none. */
+Test(across_end, a_worker_without_descriptors_fails_the_call_alone)
+{
+	static const struct zero_op place = { .bytes = 2 * MIB,
+		                              .timeout_ns = 60 * ZI_NS_PER_S,
+		                              .rendezvous_host = "first",
+		                              .rendezvous_port = 29501,
+		                              .interface = "",
+		                              .token = "" };
+	struct tier_account *account;
+
+	begin(2, 1, "01");
+	model_layout(&ranks.actors[0]);
+	account = &node_job(&net.nodes[0], "train")->account->account;
+	account->limit_fds = account->used_fds;
+	cr_expect_eq(actor_call(&ranks.actors[0], zero_materialize, &place), -EDQUOT);
+	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "raise limits.descriptors_per_uid"),
+	                   "%s", ranks.actors[0].text.chars);
+	cr_expect_eq(actor_call(&ranks.actors[0], zero_coll_open, &place), -EDQUOT);
+	cr_expect_not_null(strstr(ranks.actors[0].text.chars, "raise limits.descriptors_per_uid"),
+	                   "%s", ranks.actors[0].text.chars);
+	cr_expect(!ranks.actors[0].is_broken);
+	cr_expect_eq(account->used_fds, account->limit_fds, "none are counted");
+	end(true);
+}
+
+/* Memory for collectives is charged again when workers of an earlier start have gone: in vain. */
+Test(across_end, arenas_that_have_no_room_are_told_on_all_nodes)
+{
+	struct zero_op place = nodes_place;
+
+	place.bytes = 512 * MIB;
+	begin(2, 5, "01");
+	cr_expect_eq(nodes_all(&ranks, zero_coll_open, &place), -ENOSPC, "%s",
+	             ranks.actors[0].text.chars);
+	for (uint32_t i = 0; i < 2; i++)
+		cr_expect_not_null(strstr(ranks.actors[i].text.chars,
+		                          "arenas of 1 x 512 MiB for collectives: "),
+		                   "rank %u: %s", i, ranks.actors[i].text.chars);
+	end(false);
+}
+
+Test(across_end, a_port_that_is_none_is_named)
+{
+	const uint32_t ports[] = { 0, 65536 };
+
+	for (size_t i = 0; i < ZI_COUNT_OF(ports); i++) {
+		struct zero_op place = nodes_place;
+
+		place.rendezvous_port = ports[i];
+		begin(2, 1, "01");
+		nodes_layout(&ranks);
+		cr_expect_eq(actor_call(&ranks.actors[0], zero_materialize, &place), -EINVAL);
+		cr_expect_not_null(strstr(ranks.actors[0].text.chars, "1 to 65535 are allowed"),
+		                   "%s", ranks.actors[0].text.chars);
+		end(true);
+	}
+}
+
 /* Two ranks of a node that were told different things: neither is believed. */
 Test(across_end, ranks_of_a_node_that_would_meet_elsewhere_are_told)
 {
@@ -294,6 +353,39 @@ Test(across_end, a_rank_of_another_node_that_does_not_come_is_named)
 	cr_expect_null(strstr(ranks.actors[0].broken_text.chars, ": ;"), "%s",
 	               ranks.actors[0].broken_text.chars);
 	end(false);
+}
+
+/* What a node says that no daemon says ends the group, by a sentence with its number. */
+Test(across_end, messages_that_cannot_be_end_the_group)
+{
+	static const struct {
+		struct talk_entry entry;
+		uint32_t from;
+		const char *words;
+	} bad[] = {
+		{ { .kind = TALK_BYE, .unit = 1 }, 0, "rank 1 left, but rank 1 is not on node 0" },
+		{ { .kind = TALK_BYE, .unit = 77 }, 0, "rank 77 is not on node 0" },
+		{ { .kind = _TALK_KIND_COUNT }, 0, "node 0 sent an unexpected message" },
+		{ { .kind = TALK_CAME, .tag = 5 }, 0, "answered a pull that nobody asked for" },
+		{ { .kind = TALK_GONE, .tag = 5 }, 0, "sent data that was not served" },
+		{ { .kind = TALK_ROUND, .what = ROUND_STEP, .tag = 99 },
+		  0,
+		  "node 0 votes in round 99" },
+		{ { .kind = TALK_BYE, .unit = 0 }, 1, "has heard of node 1: there are 2" },
+		{ { .kind = TALK_BYE, .unit = 0 }, 7, "has heard of node 7: there are 2" },
+	};
+
+	for (size_t i = 0; i < ZI_COUNT_OF(bad); i++) {
+		struct talk_entry entry = bad[i].entry;
+
+		made(2, i + 1, "01");
+		entry.node = (uint16_t)bad[i].from;
+		entry.slab = NET_SLAB_TALK;
+		net_put(nodes_worker(1), 0,
+		        &(struct net_event){ .what = NET_EVENT_ENTRY, .entry = entry });
+		all_hear(-EPROTO, bad[i].words);
+		end(false);
+	}
 }
 
 Test(across_end, a_node_that_does_not_say_why_is_named)

@@ -134,7 +134,7 @@ static void run_on(const struct train *train, const char *places, uint64_t seed,
 static void draw_batches(uint32_t world, uint64_t seed)
 {
 	for (uint32_t i = 0; i < world; i++)
-		batches[i] = (uint32_t)(noise(seed * 64 + i) % LAST);
+		batches[i] = (uint32_t)(test_noise(seed * 64 + i) % LAST);
 	batches[seed % world] = LAST;
 }
 

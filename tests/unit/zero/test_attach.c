@@ -51,6 +51,35 @@ Test(zero_attach, new_name_fences_the_older_ones_and_an_older_name_is_stale)
 	node_deinit(&node);
 }
 
+Test(zero_attach, older_ranks_that_have_not_left_keep_the_job)
+{
+	begin();
+	cr_assert_eq(attach(0, as("run.0", 0, 1)), 0);
+	cr_assert_eq(attach(1, as("run.1", 0, 1)), 0);
+	cr_assert_eq(actor_call(&actors[1], zero_job_destroy, NULL), -EBUSY);
+	cr_assert_not_null(strstr(actors[1].text.chars, "ranks of an older incarnation"), "%s",
+	                   actors[1].text.chars);
+	leave_all();
+	node_deinit(&node);
+}
+
+Test(zero_attach, ranks_of_a_node_count_alike_and_materialize_once)
+{
+	struct attach_options other = as("run.0", 1, 3);
+
+	begin();
+	other.local = 2;
+	cr_assert_eq(attach(0, as("run.0", 0, 3)), 0);
+	refused(1, other, -EINVAL, "LOCAL_WORLD_SIZE differs: rank 1 has 2, the other ranks");
+	model_layout(&actors[0]);
+	actor_start(&actors[0], 1, zero_materialize, NULL);
+	cr_assert_eq(actor_call(&actors[0], zero_materialize, NULL), -EALREADY);
+	cr_assert_not_null(strstr(actors[0].text.chars, "was called before and has not ended"));
+	cr_assert_not(actors[0].calls[1].is_done, "the first one waits for the others");
+	leave_all();
+	node_deinit(&node);
+}
+
 Test(zero_attach, same_name_forms_anew_when_all_its_ranks_have_left)
 {
 	begin();
@@ -307,10 +336,11 @@ Test(zero_attach, limits_of_jobs_are_refused_with_figures_and_nvme_needs_a_tier)
 	}
 	options.job = "d";
 	options.uid = 1;
-	refused(3, options, -EMFILE, "3 jobs of at most 3");
+	refused(3, options, -EMFILE,
+	        "3 jobs of at most 3: delete one (zctl jobs, zctl delete JOB)");
 	actor_leave(&actors[2], true);
 	options.uid = 0;
-	refused(3, options, -EDQUOT, "uid 0 has 2 jobs of at most 2");
+	refused(3, options, -EDQUOT, "uid 0 has 2 jobs of at most 2: delete one (zctl jobs");
 	leave_all();
 	node_deinit(&node);
 }

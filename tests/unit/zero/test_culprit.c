@@ -41,10 +41,11 @@ static void every_place(uint32_t param_dtype, uint32_t grad_dtype, uint32_t sche
 
 			/* Told with or without leave to skip. */
 			options.flags = number % 2 ? ZI_STEP_SKIP_NONFINITE : ZI_STEP_WANT_NORM;
-			poison = (struct poison){ .what = grad_what(number, micro, rank, unit),
-				                  .index = noise(number) % model_elements[unit],
-				                  .value = values[number % 3],
-				                  .count = 1 };
+			poison =
+				(struct poison){ .what = grad_what(number, micro, rank, unit),
+				                 .index = test_noise(number) % model_elements[unit],
+				                 .value = values[number % 3],
+				                 .count = 1 };
 			cr_assert_eq(model_step(actors, 3, number, &options), 0);
 			poison.count = 0;
 			cr_expect_eq(stats()->culprit, rank, "rank %u micro %u: %u", rank, micro,

@@ -203,3 +203,51 @@ Test(zero_delete, that_the_catalog_refuses_changes_nothing)
 	delete_job(0, NULL);
 	end();
 }
+
+/* The record of a job that was lost with state in memory stays as well, and shows the same step. */
+Test(zero_delete, of_a_lost_job_that_the_catalog_refuses_keeps_its_record)
+{
+	fault_install();
+	begin(ZI_OFFLOAD_CPU);
+	leave();
+	node_stop(&node);
+	node_start(&node);
+	cr_assert_eq(node.lost_step, 1);
+	fail_next(OP_WRITE, true, SQLITE_FULL);
+	delete_job(-ENOSPC, "deleting job 'train'");
+	cr_assert_eq(node.zero->lost_count, 1);
+	cr_assert_null(node_job(&node, "train"));
+	delete_job(0, NULL);
+	cr_assert_eq(kept.op.step, 1);
+	cr_assert_eq(node.zero->lost_count, 0);
+	end();
+}
+
+/* A daemon with a smaller table of jobs: records beyond it are forgotten. */
+Test(zero_delete, of_lost_jobs_beyond_the_table_is_done_by_the_daemon)
+{
+	static const char *const names[] = { "one", "two", "three" };
+
+	config = model_config(ZI_DTYPE_F32, ZI_OFFLOAD_CPU);
+	node_init(&node);
+	node_start(&node);
+	plain_init(&plain, &config, 1);
+	for (uint32_t i = 0; i < ZI_COUNT_OF(names); i++) {
+		model_begin(&node, actors, 1,
+		            &(struct attach_options){ .job = names[i], .config = config });
+		actor_leave(&actors[0], true);
+		node_settle(&node);
+	}
+	node_stop(&node);
+	node.lost_count = 0;
+	node.jobs_max = 2;
+	node_start(&node);
+	cr_expect_eq(node.lost_count, 3, "all are told");
+	cr_expect_eq(node.zero->lost_count, 2);
+	node_settle(&node);
+	node_stop(&node);
+	node.lost_count = 0;
+	node_start(&node);
+	cr_expect_eq(node.lost_count, 2, "the catalog has forgotten one");
+	end();
+}

@@ -119,6 +119,12 @@ static void expect_no_steps(struct actor *actor)
 	expect_refused(actor, "zinf_reduce: job", -EPERM, actor_unit(actor, zero_reduce, 0));
 	expect_refused(actor, "zinf_reduce: job", -EPERM, actor_unit(actor, zero_grad_unused, 0));
 	expect_refused(actor, "zinf_step: job", -EPERM, actor_call(actor, zero_step, NULL));
+	expect_refused(actor, "zinf_step_with: job", -EPERM,
+	               actor_call(actor, zero_step_options, NULL));
+	expect_refused(actor, "zinf_grad_norm: job", -EPERM,
+	               actor_call(actor, zero_grad_norm, NULL));
+	expect_refused(actor, "zinf_step_discard: job", -EPERM,
+	               actor_call(actor, zero_step_discard, NULL));
 }
 
 /* Of the job that @others use. */

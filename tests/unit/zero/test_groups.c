@@ -21,11 +21,12 @@ static struct {
 static uint32_t group_count;
 static uint64_t seed;
 static struct zi_step_group groups[ZI_PARAM_GROUPS_MAX];
+static struct zi_step_betas betas[ZI_PARAM_GROUPS_MAX];
 static struct zi_job_config config;
 
 static uint64_t draw(uint64_t below)
 {
-	return noise(++seed * 0x9e3779b97f4a7c15ull) % below;
+	return test_noise(++seed * 0x9e3779b97f4a7c15ull) % below;
 }
 
 static uint32_t draw_group(void)
@@ -188,6 +189,19 @@ static void group_step(uint32_t unit, uint32_t group, const void *reduced,
 	free(run.exp_avg_sq);
 }
 
+/* Those of all steps until now are taken for equal. */
+static void put_betas(struct kern_hyper *hyper, uint32_t group)
+{
+	hyper->beta1 = betas[group].beta1;
+	hyper->beta2 = betas[group].beta2;
+	hyper->eps = betas[group].eps;
+	hyper->beta1_power = hyper->beta2_power = 1;
+	for (uint64_t i = 0; i < plain.update_count; i++) {
+		hyper->beta1_power *= hyper->beta1;
+		hyper->beta2_power *= hyper->beta2;
+	}
+}
+
 static void groups_plain_step(uint64_t step, const struct zi_step_options *options)
 {
 	uint32_t width = zi_dtype_bytes((enum zi_dtype)config.grad_dtype);
@@ -223,6 +237,8 @@ static void groups_plain_step(uint64_t step, const struct zi_step_options *optio
 			hyper.lr = options->group_count ? groups[i].lr : options->lr;
 			hyper.weight_decay = options->group_count ? groups[i].weight_decay
 			                                          : options->weight_decay;
+			if (options->flags & ZI_STEP_BETAS)
+				put_betas(&hyper, i);
 			group_step(unit, i, reduced[unit], &hyper);
 		}
 		free(reduced[unit]);
@@ -233,8 +249,9 @@ static void groups_plain_step(uint64_t step, const struct zi_step_options *optio
 
 static void begin_all(uint32_t world, const struct zi_step_options *options)
 {
-	int r = all_call(actors, world, zero_step_begin,
-	                 &(struct zero_op){ .options = *options, .groups = groups });
+	int r = all_call(
+		actors, world, zero_step_begin,
+		&(struct zero_op){ .options = *options, .groups = groups, .betas = betas });
 
 	cr_assert_eq(r, 0, "%s", actors[0].text.chars);
 }
@@ -252,10 +269,9 @@ static void spoil_frozen(struct actor *actor, uint32_t unit)
 	}
 }
 
-static void step(uint32_t world, uint64_t number, const struct zi_step_options *options)
+static void hand_over_all(uint32_t world, uint64_t number, uint32_t micro_batches)
 {
-	begin_all(world, options);
-	for (uint32_t micro = 0; micro < options->micro_batches; micro++)
+	for (uint32_t micro = 0; micro < micro_batches; micro++)
 		for (uint32_t unit = UNITS; unit-- > 0;)
 			for (uint32_t i = 0; i < world; i++) {
 				cr_assert_eq(actor_unit(&actors[i], zero_grad_acquire, unit), 0);
@@ -264,6 +280,12 @@ static void step(uint32_t world, uint64_t number, const struct zi_step_options *
 					spoil_frozen(&actors[i], unit);
 				cr_assert_eq(actor_unit(&actors[i], zero_reduce, unit), 0);
 			}
+}
+
+static void step(uint32_t world, uint64_t number, const struct zi_step_options *options)
+{
+	begin_all(world, options);
+	hand_over_all(world, number, options->micro_batches);
 	cr_assert_eq(all_call(actors, world, zero_step, NULL), 0, "%s", actors[0].text.chars);
 	cr_assert_eq(actors[0].calls[0].op.stats.is_skipped, 0);
 	groups_plain_step(number, options);
@@ -474,4 +496,99 @@ Test(zero_groups, a_culprit_is_looked_for_beside_what_is_frozen)
 	cr_assert_eq(actors[0].calls[0].op.stats.culprit, 1);
 	cr_assert_eq(actors[0].calls[0].op.culprit_unit, 1);
 	end(3);
+}
+
+/* ---- betas ---- */
+
+static void betas_begin(uint32_t world, uint32_t offload)
+{
+	config = model_config(ZI_DTYPE_BF16, offload);
+	group_count = 3;
+	seed = 11;
+	groups_begin(world);
+	for (uint32_t i = 0; i < group_count; i++)
+		betas[i] = (struct zi_step_betas){ .beta1 = 0.5 + 0.125 * i,
+			                           .beta2 = 0.75 + 0.0625 * i,
+			                           .eps = 1e-6 * (1 + i) };
+}
+
+static struct zi_step_options betas_options(void)
+{
+	struct zi_step_options options = model_options();
+
+	options.group_count = group_count;
+	options.flags = ZI_STEP_BETAS;
+	return options;
+}
+
+/* A group's bits are those of a job that has its betas throughout, also where they begin late, and
+ * where a step between them has none. */
+Test(zero_groups, betas_of_each_group)
+{
+	const uint32_t offloads[] = { ZI_OFFLOAD_CPU, ZI_OFFLOAD_NVME };
+
+	for (uint32_t i = 0; i < ZI_COUNT_OF(offloads); i++) {
+		betas_begin(2, offloads[i]);
+		for (uint64_t number = 1; number <= 4; number++) {
+			struct zi_step_options options = betas_options();
+
+			options.max_norm = number == 2 ? 0.5 : 0;
+			if (number == 3)
+				options.flags = 0;
+			if (number == 4)
+				betas[1].beta2 = 0.25;
+			step(2, number, &options);
+		}
+		end(2);
+	}
+}
+
+Test(zero_groups, betas_of_a_deferred_step)
+{
+	struct zi_step_options options, begun;
+
+	betas_begin(2, ZI_OFFLOAD_NVME);
+	options = betas_options();
+	begun = (struct zi_step_options){ .unscale = options.unscale,
+		                          .micro_batches = 1,
+		                          .flags = ZI_STEP_DEFERRED };
+	begin_all(2, &begun);
+	hand_over_all(2, 1, 1);
+	cr_assert_eq(
+		all_call(actors, 2, zero_step_options,
+	                 &(struct zero_op){ .options = options, .groups = groups, .betas = betas }),
+		0, "%s", actors[0].text.chars);
+	cr_assert_eq(all_call(actors, 2, zero_step, NULL), 0, "%s", actors[0].text.chars);
+	groups_plain_step(1, &options);
+	cr_assert(plain_equals(&plain, &actors[1]));
+	end(2);
+}
+
+Test(zero_groups, betas_that_differ_are_refused_by_group_rank_and_values)
+{
+	struct zi_step_options options;
+	struct zi_step_betas other[3];
+
+	betas_begin(2, ZI_OFFLOAD_CPU);
+	options = betas_options();
+	memcpy(other, betas, sizeof(other));
+	other[2].eps = 1;
+	cr_assert_eq(actor_call(&actors[0], zero_step_begin,
+	                        &(struct zero_op){
+					.options = options, .groups = groups, .betas = betas }),
+	             0);
+	cr_assert_eq(actor_call(&actors[1], zero_step_begin,
+	                        &(struct zero_op){
+					.options = options, .groups = groups, .betas = other }),
+	             -EINVAL);
+	cr_assert_not_null(strstr(actors[1].text.chars,
+	                          "group 2 has beta1 0.75, beta2 0.875 and eps 1 in rank 1, but "
+	                          "0.75, 0.875 and 3"),
+	                   "%s", actors[1].text.chars);
+	options.flags = 0;
+	cr_assert_eq(actor_call(&actors[1], zero_step_begin,
+	                        &(struct zero_op){ .options = options, .groups = groups }),
+	             -EINVAL);
+	cr_assert_not_null(strstr(actors[1].text.chars, "group_betas is not set in rank 1"));
+	end(2);
 }

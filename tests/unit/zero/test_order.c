@@ -322,11 +322,11 @@ Test(zero_order, one_pinned_unit_leaves_room_for_any_other)
 	for (uint32_t round = 0; round < 2000; round++) {
 		uint32_t largest = 1 + draw(12), slots = 2 * largest + draw(2 * largest);
 		struct zero_run runs[64];
-		struct zero_shelf shelf = { .runs = runs,
-			                    .slot_count = slots,
-			                    .seam = room_seam(slots, largest) };
+		struct zero_shelf shelf = { .runs = runs, .slot_count = slots };
 		struct zero_room room;
 
+		shelf.seam = room_seam(slots, largest, draw(largest), &shelf.is_uneven);
+		cr_assert_not(shelf.is_uneven);
 		is_halved[shelf.seam != 0]++;
 		for (uint32_t unit = 0; unit < 40; unit++) {
 			uint32_t count = 1 + draw(largest);
@@ -345,4 +345,67 @@ Test(zero_order, one_pinned_unit_leaves_room_for_any_other)
 		}
 	}
 	cr_assert(is_halved[0] > 500 && is_halved[1] > 500);
+}
+
+/* Two small units are pinned at most: a unit that stays, and a block. */
+Test(zero_order, an_uneven_pool_keeps_room_for_the_largest_unit)
+{
+	uint32_t above_count = 0;
+
+	for (uint32_t round = 0; round < 2000; round++) {
+		uint32_t second = 1 + draw(6), largest = 3 * second + 1 + draw(20);
+		uint32_t slots = largest + 3 * second;
+		struct zero_run runs[64];
+		struct zero_shelf shelf = { .runs = runs, .slot_count = slots };
+		struct zero_room room;
+
+		shelf.seam = room_seam(slots, largest, second, &shelf.is_uneven);
+		cr_assert_eq(shelf.seam, 3 * second);
+		cr_assert(shelf.is_uneven);
+		for (uint32_t unit = 0; unit < 40; unit++) {
+			bool is_large = draw(4) == 0;
+			uint64_t soonest = draw(2) ? 1 + draw(8) : 0;
+			uint32_t count = is_large ? largest : 1 + draw(second);
+
+			for (uint32_t i = 0; i < shelf.run_count; i++) {
+				runs[i].distance = draw(8);
+				runs[i].is_fixed = false;
+			}
+			if (shelf.run_count)
+				runs[draw(shelf.run_count)].is_fixed = true;
+			if (!room_choose(&shelf, count, soonest, &room)) {
+				cr_assert(soonest || is_large);
+				continue;
+			}
+			put_run(runs, &shelf.run_count, &room, unit, count);
+			cr_assert(is_large == (room.first >= shelf.seam), "round %u", round);
+			above_count += room.first >= shelf.seam;
+			for (uint32_t i = 0; i < shelf.run_count; i++)
+				runs[i].is_fixed = runs[i].count <= second;
+			cr_assert(room_choose(&shelf, largest, 0, &room), "round %u", round);
+			cr_assert_eq(room.first, shelf.seam);
+		}
+	}
+	cr_assert_gt(above_count, 1000);
+}
+
+/* As before: where a shorter unit would not fit below, and where there is none. */
+Test(zero_order, a_pool_below_two_of_the_largest_is_whole_for_other_models)
+{
+	uint32_t largest = 0, second = 0;
+	bool is_uneven = true;
+
+	for (uint32_t i = 0; i < 5; i++)
+		room_note_longest((const uint32_t[]){ 4, 10, 10, 7, 2 }[i], &largest, &second);
+	cr_assert_eq(largest, 10);
+	cr_assert_eq(second, 7);
+	cr_assert_eq(room_seam(16, 10, second, &is_uneven), 0);
+	cr_assert_not(is_uneven);
+	cr_assert_eq(room_seam(16, 10, 0, &is_uneven), 0);
+	cr_assert_eq(room_seam(18, 10, 3, &is_uneven), 0);
+	cr_assert_not(is_uneven);
+	cr_assert_eq(room_seam(19, 10, 3, &is_uneven), 9);
+	cr_assert(is_uneven);
+	cr_assert_eq(room_seam(20, 10, second, &is_uneven), 10);
+	cr_assert_not(is_uneven);
 }

@@ -32,7 +32,7 @@ static uint32_t forward_count; /* that train nothing */
 static uint32_t draw(uint32_t below)
 {
 	random_state += 0x9e3779b97f4a7c15ull;
-	return (uint32_t)(noise(random_state) % below);
+	return (uint32_t)(test_noise(random_state) % below);
 }
 
 /* A few elements, about a tile, about a subgroup, or more; of many units a few. */

@@ -104,7 +104,7 @@ Test(zero_pool_hostile, calls_at_random_cost_nobody_anything)
 	begin(262 * SLOT);
 	for (uint32_t i = 0; i < 4000; i++) {
 		struct call *call = &bad->calls[i % CALLS_MAX];
-		uint64_t bits = noise(seed + i);
+		uint64_t bits = test_noise(seed + i);
 
 		if (!i || call->is_done || !call->op.done)
 			actor_start(

@@ -23,7 +23,7 @@ static uint32_t bucket_count; /* cases with them */
 static uint32_t draw(uint32_t below)
 {
 	random_state += 0x9e3779b97f4a7c15ull;
-	return (uint32_t)(noise(random_state) % below);
+	return (uint32_t)(test_noise(random_state) % below);
 }
 
 /* Parameters there too, perhaps: in a pool for the largest unit, some more, or as is chosen. */

@@ -324,6 +324,49 @@ Test(zero_recover, a_lost_step_is_not_shown_with_a_job_of_that_name_of_another_u
 	end();
 }
 
+/* A lost job of uid 0, and a job of uid 7 that has begun under its name. */
+static void take_name(void)
+{
+	struct attach_options options = { .world = 1, .uid = 7 };
+
+	lose();
+	options.config = config;
+	cr_assert_eq(actor_attach(&node, &actors[0], &options), 0, "%s", actors[0].text.chars);
+	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
+	node_settle(&node);
+}
+
+static void expect_both(void)
+{
+	struct shown shown = { .count = 0 };
+
+	(void)zero_report(node.zero, "train", take_shown, &shown);
+	cr_assert_eq(shown.count, 2);
+	cr_expect_eq(shown.uids[0], 7);
+	cr_expect_eq(shown.steps[0], -1);
+	cr_expect_eq(shown.uids[1], 0);
+	cr_expect_eq(shown.steps[1], 3, "its owner is still told");
+}
+
+Test(zero_recover, a_lost_job_stays_known_when_another_uid_takes_its_name)
+{
+	struct attach_options options = { .world = 1 };
+
+	take_name();
+	expect_both();
+	cr_assert_eq(actor_call(&actors[0], zero_job_destroy, NULL), 0);
+	actors[0].rank = NULL;
+	node_settle(&node);
+	cr_expect_eq(lost_shown(), 3);
+	options.config = config;
+	cr_assert_eq(actor_attach(&node, &actors[0], &options), 0, "%s", actors[0].text.chars);
+	cr_expect_eq(zero_lost_step(actors[0].rank), 3);
+	cr_assert_eq(model_materialize(actors, 1), 0, "%s", actors[0].text.chars);
+	cr_expect_eq(zero_lost_step(actors[0].rank), -1, "it has begun");
+	cr_expect_eq(node.zero->lost_count, 0);
+	end();
+}
+
 static bool is_deleted;
 
 static void delete_done(struct zero_snapshot_op *op)
@@ -347,6 +390,27 @@ Test(zero_recover, lost_job_is_shown_until_it_is_deleted)
 	node.lost_count = 0;
 	node_start(&node);
 	cr_assert_eq(node.lost_count, 0, "the catalog has forgotten it");
+	end();
+}
+
+Test(zero_recover, a_lost_job_is_deleted_beside_a_job_of_another_uid)
+{
+	struct zero_snapshot_op op = { .job = "train", .uid = 0, .done = delete_done };
+
+	take_name();
+	zero_job_delete(node.zero, &op);
+	while (!is_deleted)
+		node_turn(&node);
+	cr_expect_eq(op.result, 0, "%s", op.text.chars);
+	cr_expect_eq(node.zero->lost_count, 0);
+	cr_assert(node_job(&node, "train")->is_stored, "the catalog still has the other uid's job");
+	model_write(actors, 1);
+	actor_leave(&actors[0], true);
+	node_settle(&node);
+	node_stop(&node);
+	node.lost_count = 0;
+	node_start(&node);
+	cr_assert_eq(node.lost_count, 1, "the catalog has it as well");
 	end();
 }
 

@@ -350,3 +350,27 @@ Test(zero_scale, a_stored_scale_that_can_be_none_is_refused)
 		end(1);
 	}
 }
+
+/* The scale moves with steps that end, whatever was in the gradients of others. */
+Test(zero_scale, a_step_that_is_discarded_does_not_move_it)
+{
+	struct zi_step_options options = plain_options(), begun = options;
+
+	scale_begin(ZI_SCALER_DEEPSPEED, 2, ZI_OFFLOAD_NVME);
+	begun.flags = ZI_STEP_DEFERRED;
+	for (uint64_t number = 1; number <= 8; number++) {
+		poison = (struct poison){ .what = grad_what(50, 0, 1, 1),
+			                  .value = INFINITY,
+			                  .count = number % 2 };
+		model_gradients(actors, 2, 50, &begun);
+		poison.count = 0;
+		cr_assert_eq(all_call(actors, 2, zero_grad_norm, NULL), 0, "%s",
+		             actors[0].text.chars);
+		cr_assert_eq(!isfinite(actors[1].calls[0].op.norm), number % 2);
+		cr_assert_eq(all_call(actors, 2, zero_step_discard, NULL), 0);
+		step(number, 1, number == 3 || number == 4);
+	}
+	come_back(8);
+	cr_assert_eq(actors[0].memory.loss_scale, expected.scale);
+	end(2);
+}

@@ -291,6 +291,36 @@ Test(zero_snapshot, asked_for_during_a_commit_keeps_what_is_committed)
 	end();
 }
 
+/* While the commit is on its way: who asked for it has gone. */
+Test(zero_snapshot, a_hold_that_waits_for_a_step_can_be_withdrawn)
+{
+	struct zi_step_options options = model_options();
+	struct zero_job *job;
+
+	begin(1, ZI_OFFLOAD_NVME);
+	job = actors[0].rank->job;
+	model_gradients(actors, 1, 1, &options);
+	actor_start(&actors[0], 0, zero_step, NULL);
+	while (job->step.phase != ZERO_STEP_COMMITTING)
+		node_turn(&node);
+	kept_start(&node, &kept, zero_snapshot_hold, "train", "");
+	cr_assert(!kept.is_done);
+	zero_snapshot_withdraw(node.zero, &kept.op);
+	cr_assert(kept.is_done);
+	cr_expect_eq(kept.op.result, -ECANCELED);
+	cr_expect(zi_list_is_empty(&node.zero->snapshots));
+	cr_assert_eq(actor_wait(&actors[0], 0), 0);
+	/* One that is held stays with its reader. */
+	cr_assert_eq(kept_call(&node, &kept, zero_snapshot_hold, "train", ""), 0, "%s",
+	             kept.op.text.chars);
+	zero_snapshot_withdraw(node.zero, &kept.op);
+	cr_expect(!zi_list_is_empty(&node.zero->snapshots));
+	zero_snapshot_release(kept.op.held);
+	plain_train(&plain, 1, 1);
+	cr_assert(plain_equals(&plain, &actors[0]));
+	end();
+}
+
 Test(zero_snapshot, it_outlives_its_job)
 {
 	begin(1, ZI_OFFLOAD_NVME);

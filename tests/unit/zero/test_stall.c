@@ -232,8 +232,9 @@ Test(zero_stall, users_of_a_unit_are_who_has_it_unsharded)
 
 	buckets_begin(3, ZI_OFFLOAD_CPU, BUCKET_BYTES);
 	for (uint32_t i = 0; i < 200; i++) {
-		uint32_t rank = (uint32_t)(noise(2 * i) % 3), unit = (uint32_t)(noise(i) % UNITS);
-		bool is_more = !counts[rank][unit] || noise(3 * i) % 2;
+		uint32_t rank = (uint32_t)(test_noise(2 * i) % 3),
+			 unit = (uint32_t)(test_noise(i) % UNITS);
+		bool is_more = !counts[rank][unit] || test_noise(3 * i) % 2;
 
 		cr_assert_eq(actor_unit(&actors[rank], is_more ? zero_unshard : zero_reshard, unit),
 		             0, "%s", actors[rank].text.chars);

@@ -59,7 +59,7 @@ Test(zero_step, options_that_differ_are_refused_with_rank_field_and_values)
 	        step_begin(&actors[1], options));
 	options = model_options();
 	options.flags = ZI_STEP_SUM;
-	refused(&actors[1], -EINVAL, "2 in rank 1, but 0 in rank 0",
+	refused(&actors[1], -EINVAL, "sum is set in rank 1, but not set in rank 0",
 	        step_begin(&actors[1], options));
 	options = model_options();
 	options.weight_decay = -0.0;
@@ -70,7 +70,7 @@ Test(zero_step, options_that_differ_are_refused_with_rank_field_and_values)
 	        step_begin(&actors[1], options));
 	options = model_options();
 	options.flags = ZI_STEP_NO_BIAS_CORRECTION;
-	refused(&actors[1], -EINVAL, "no_bias_correction 32) are 32 in rank 1, but 0 in rank 0",
+	refused(&actors[1], -EINVAL, "no_bias_correction is set in rank 1, but not set in rank 0",
 	        step_begin(&actors[1], options));
 	cr_assert_eq(step_begin(&actors[1], model_options()), 0, "others are not harmed");
 	end(2);
@@ -112,6 +112,33 @@ Test(zero_step, micro_batches_need_the_sharded_schedule)
 	begin(1, ZI_OFFLOAD_CPU, ZI_SCHEDULE_LOCAL);
 	options.micro_batches = 2;
 	refused(&actors[0], -EINVAL, "grad_reduction per_step", step_begin(&actors[0], options));
+	options.micro_batches = 0;
+	refused(&actors[0], -EINVAL, "micro_batches is 0", step_begin(&actors[0], options));
+	end(1);
+}
+
+Test(zero_step, what_comes_after_the_step_of_a_rank_is_refused)
+{
+	struct zi_step_options options = model_options();
+
+	begin(2, ZI_OFFLOAD_CPU, ZI_SCHEDULE_LOCAL);
+	model_gradients(actors, 2, 1, &options);
+	actor_start(&actors[0], 1, zero_step, NULL);
+	refused(&actors[0], -EINVAL, "a gradient of unit 'h.0' after step",
+	        actor_unit(&actors[0], zero_reduce, 1));
+	cr_assert_eq(actor_call(&actors[1], zero_step, NULL), 0);
+	cr_assert_eq(actor_wait(&actors[0], 1), 0);
+	plain_step(&plain, 1, &options);
+	cr_assert(plain_equals(&plain, &actors[0]));
+	end(2);
+}
+
+Test(zero_step, job_within_a_step_is_not_destroyed)
+{
+	begin(1, ZI_OFFLOAD_CPU, ZI_SCHEDULE_LOCAL);
+	cr_assert_eq(step_begin(&actors[0], model_options()), 0);
+	refused(&actors[0], -EBUSY, "job 'train' is working",
+	        actor_call(&actors[0], zero_job_destroy, NULL));
 	end(1);
 }
 

@@ -269,12 +269,12 @@ Test(zero_tensor, random_calls_keep_every_byte)
 
 	start(512 << 10);
 	for (int i = 0; i < 600; i++) {
-		uint64_t id = (state = noise(state + 1)) % IDS;
+		uint64_t id = (state = test_noise(state + 1)) % IDS;
 
 		if (!bytes_of[id]) {
-			bytes_of[id] = 1 + noise(state) % (150 << 10);
+			bytes_of[id] = 1 + test_noise(state) % (150 << 10);
 			put_tensor(id, bytes_of[id]);
-		} else if (noise(state) % 4 == 0) {
+		} else if (test_noise(state) % 4 == 0) {
 			cr_assert_eq(call(zero_tensor_free, id, 0), 0, "%s", RANK->text.chars);
 			bytes_of[id] = 0;
 		} else {

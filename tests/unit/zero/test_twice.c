@@ -97,7 +97,7 @@ static void train(uint64_t seed)
 {
 	begin_exactly();
 	for (uint32_t i = 0; i < 24 * job_count; i++) {
-		step((uint32_t)(noise(seed + i) % job_count));
+		step((uint32_t)(test_noise(seed + i) % job_count));
 		if (i % 9 == 8)
 			restart();
 	}

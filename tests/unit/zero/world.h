@@ -9,12 +9,20 @@ static struct node node;
 static struct actor actors[4];
 static struct plain plain;
 
-static inline void begin_with(uint32_t world, const struct zi_job_config *config)
+static inline void begin_staged(uint32_t world, const struct zi_job_config *config,
+                                uint64_t staging_bytes)
 {
 	node_init(&node);
+	if (staging_bytes)
+		node.staging_bytes = staging_bytes;
 	node_start(&node);
 	plain_init(&plain, config, world);
 	model_begin(&node, actors, world, &(struct attach_options){ .config = *config });
+}
+
+static inline void begin_with(uint32_t world, const struct zi_job_config *config)
+{
+	begin_staged(world, config, 0);
 }
 
 static inline void begin(uint32_t world, uint32_t offload, uint32_t schedule)

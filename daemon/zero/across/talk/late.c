@@ -16,7 +16,7 @@
 #include "daemon/zero/step/step_late.h"
 
 /* A node may take so long to say what keeps it. */
-#define LATE_ANSWER_NS (300 * ZI_NS_PER_MS)
+#define LATE_ANSWER_NS ZI_NS_PER_S
 /* Asked instead of a round's number: what keeps the bytes that a call waits for? */
 #define LATE_BYTES UINT64_MAX
 /* Answers that nobody waits for any more need no room. */

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is waited for, when a rank's time is over and its call waits for ranks of any node: a rank,
- * by name and with what it does instead; else the node, when that does not say. Floor 5, shard
- * thread.
+ * The culprit of a call that timed out while it waited for ranks of any node: the rank that has not
+ * come, with its present call; or its node, where that node does not answer. Floor 5, shard thread.
  *
  *   a rank's deadline ─▶ one of this node has not come: that one is it
- *                     ├▶ all are here: WHY to the nodes that have not voted ─▶ BECAUSE, or 0.3 s
+ *                     ├▶ all are here: WHY to the nodes that have not voted ─▶ BECAUSE, or 1 s
  *                     └▶ all nodes have voted, but bytes of some are awaited: WHY to all of them;
  *                        who does not answer is it, else the call fails alone
  */

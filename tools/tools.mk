@@ -18,7 +18,7 @@ SYNTAX_SOURCES := $(foreach module,$(MODULES) daemon zctl examples/gpt examples/
 	$(wildcard daemon/worker/net/*.c)
 SYNTAX_OK := $(sort $(patsubst %.c,$(BUILD)/%.ok,$(SYNTAX_SOURCES))) \
 	$(if $(filter $(NET),$(PROGRAMS)),$(GLOO_OBJECTS:.o=.ok))
-check-syntax: $(SYNTAX_OK) ## the compiler's warnings alone [VARIANT=clang WERROR=1]
+check-syntax: $(SYNTAX_OK) ## only compile, for the warnings [VARIANT=clang WERROR=1]
 
 check-links: ## links between documents resolve
 	$(Q)tools/check_links
@@ -31,7 +31,7 @@ format: ## format every C file (clang-format 14)
 	$(Q)tools/sources c h cc hh cu | xargs -r clang-format -i
 
 TOOLS_OK := $(BUILD)/tools.ok
-check-tools: $(TOOLS_OK) ## the checks above catch a deliberate breach of each kind
+check-tools: $(TOOLS_OK) ## test the checks above: each finds a violation made on purpose
 $(TOOLS_OK): $(wildcard tools/*) tests/unit/tools/run.sh
 	$(Q)tests/unit/tools/run.sh
 	@mkdir -p $(@D); touch $@

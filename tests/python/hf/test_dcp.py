@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: D205
+"""Goal: zinf.checkpoint reads what torch's DCP wrote and writes what it reads, unit by unit.
+Method: stock models and FSDP2 save and load the same checkpoints; losses of the next steps compare.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Callable
+
+import models
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+import zinf
+import zinf.checkpoint
+from conftest import Ranks
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from zinf import admin
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+
+def prepared(daemon: str, job: str, seed: int = 1, make: Any = None, **settings: Any) -> Any:
+    model = models.gpt2(seed)
+    kind = make or (lambda items: torch.optim.AdamW(items, lr=1e-3))
+    return zinf.prepare(
+        model,
+        kind(model.parameters()),
+        socket_path=daemon,
+        job=job,
+        rank=0,
+        world_size=1,
+        offload_param="nvme",
+        offload_optimizer="nvme",
+        **settings,
+    )
+
+
+def go_on(model: Any, optimizer: Any, count: int = 3, first: int = 0) -> list[float]:
+    data = models.Text(100)
+    losses = []
+    for step in range(first, first + count):
+        rows = torch.stack([data[2 * step + row]["input_ids"] for row in range(2)])
+        loss = model(input_ids=rows, labels=rows).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.fixture
+def closing() -> Any:
+    """Return a function that deletes the job of a model after the test."""
+    opened: list[Any] = []
+
+    def keep(pair: Any) -> Any:
+        opened.append(pair[0])
+        return pair
+
+    yield keep
+    for model in opened:
+        engine: Any = zinf.engine_of(model)
+        engine.discard()
+        engine.close(delete_job=True)
+
+
+@pytest.mark.parametrize("case", [(2, "adamw", "fsdp2"), (1, "sgd", "fsdp2"), (2, "sgd", "ddp")])
+def test_checkpoints_pass_between_torch_and_zinf(
+    ranks: Callable[..., Ranks], tmp_path: Path, daemon: str, case: tuple[int, str, str]
+) -> None:
+    count, optimizer, wrapper = case
+    job = f"dcp-{count}-{wrapper}"
+    spec = {"directory": str(tmp_path), "optimizer": optimizer, "wrapper": wrapper, "job": job}
+    done = ranks([spec], count, program="dcp_worker.py")
+    assert done.code == 0, done.output
+    found = done.results
+    assert found["zinf reads"] == pytest.approx(found["stock goes on"], rel=1e-5)
+    assert found["stock reads"] == pytest.approx(found["zinf goes on"], rel=1e-5)
+    # The same bits: float32 has no other master, and the snapshot has all.
+    assert found["zinf reads its own"] == found["zinf goes on"]
+    assert found["snapshot"] == found["zinf goes on"]
+    assert found["lr"] == 1e-3
+    # A file for each unit of each rank, and for each kind of a unit's state.
+    written = [name for name in found["files"] if name.endswith(".distcp")]
+    assert {name.split("_")[2] for name in written} == {str(rank) for rank in range(count)}
+    assert len(written) > 6
+    assert "cannot be read, and the model has a part of its values" in found["damaged"]
+    for name in ("reads", "again", "snap"):
+        admin.delete_job(f"{job}-{name}", socket_path=daemon)
+
+
+def test_one_unit_is_present_at_a_time(daemon: str, tmp_path: Path, closing: Any) -> None:
+    model, optimizer = closing(prepared(daemon, "dcp-units"))
+    engine: Any = zinf.engine_of(model)
+    go_on(model, optimizer)
+    engine.last_stats()
+    most = 0
+    bring = engine.bring
+
+    def count(unit: Any) -> None:
+        nonlocal most
+        bring(unit)
+        most = max(most, sum(item.holds > 0 or item is unit for item in engine.units))
+
+    engine.bring = count
+    state = zinf.checkpoint.state_dict(model, optimizer)
+    entry = state["optim"]["state"]["transformer.wte.weight"]
+    assert [type(value).__name__ for value in entry.values()] == ["Tensor", *["StateTensor"] * 2]
+    dcp.save(state, storage_writer=zinf.checkpoint.Writer(tmp_path))
+    assert most == 1
+    # Tied names are both there, as torch saves them, and torch merges the files to one.
+    dcp_to_torch_save(str(tmp_path), str(tmp_path / "one.pt"))
+    merged = torch.load(tmp_path / "one.pt", weights_only=False)
+    own = model.state_dict()
+    assert merged["model"].keys() == own.keys()
+    assert all(torch.equal(merged["model"][name], own[name]) for name in own)
+    moments = optimizer.state_dict(tensors=True)["state"][0]
+    saved = merged["optim"]["state"]["transformer.wte.weight"]
+    assert saved["step"] == moments["step"] == 3
+    assert torch.equal(saved["exp_avg_sq"], moments["exp_avg_sq"])
+
+
+def test_parameters_alone_keep_the_optimizer_state(
+    daemon: str, tmp_path: Path, closing: Any
+) -> None:
+    model, optimizer = closing(prepared(daemon, "dcp-alone"))
+    go_on(model, optimizer)
+    other = models.gpt2(7)
+    dcp.save({"model": other.state_dict()}, checkpoint_id=tmp_path)
+    before = optimizer.state_dict(tensors=True)["state"]
+    reader = zinf.checkpoint.Reader(tmp_path)
+    dcp.load(zinf.checkpoint.state_dict(model), storage_reader=reader)
+    after = optimizer.state_dict(tensors=True)["state"]
+    for name, value in other.state_dict().items():
+        assert torch.equal(model.state_dict()[name], value)
+    for index, entry in before.items():
+        for name, value in entry.items():
+            assert torch.equal(value, after[index][name])
+
+
+def test_bfloat16_takes_float32(daemon: str, tmp_path: Path, closing: Any) -> None:
+    other = models.gpt2(7)
+    dcp.save({"model": other.state_dict()}, checkpoint_id=tmp_path)
+    model, _ = closing(prepared(daemon, "dcp-bf16", param_dtype="bfloat16"))
+    reader = zinf.checkpoint.Reader(tmp_path)
+    dcp.load(zinf.checkpoint.state_dict(model), storage_reader=reader)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name].to(torch.bfloat16))
+
+
+def test_wrong_use_is_refused(daemon: str, tmp_path: Path, closing: Any) -> None:
+    plain = models.gpt2()
+    with pytest.raises(zinf.InvalidArgument, match="the model is not prepared"):
+        zinf.checkpoint.state_dict(plain)
+    with pytest.raises(zinf.InvalidArgument, match="snapshot_of: the model is not prepared"):
+        zinf.checkpoint.Writer(tmp_path, snapshot_of=plain)
+    with pytest.raises(zinf.checkpoint.CheckpointError, match=r"has no zinf\.json"):
+        zinf.checkpoint.snapshot_in(tmp_path)
+    model, optimizer = closing(prepared(daemon, "dcp-wrong"))
+    with pytest.raises(zinf.InvalidArgument, match="SGD is not prepared"):
+        zinf.checkpoint.state_dict(model, torch.optim.SGD(plain.parameters()))
+    another, _ = closing(prepared(daemon, "dcp-wrong-2"))
+    with pytest.raises(zinf.InvalidArgument, match="belongs to another model"):
+        zinf.checkpoint.state_dict(another, optimizer)
+    state = zinf.checkpoint.state_dict(model, optimizer)
+    with pytest.raises(zinf.Unsupported, match="copies the whole state to memory"):
+        dcp.async_save(state, storage_writer=zinf.checkpoint.Writer(tmp_path / "async"))
+    entry = state["optim"]["state"]["transformer.wte.weight"]["exp_avg"]
+    assert entry.sum() == 0  # it is read
+    with pytest.raises(zinf.Unsupported, match=r"mul_\(\) would write to optimizer state"):
+        entry.mul_(2)
+    data = models.Text(2)
+    rows = data[0]["input_ids"][None]
+    model(input_ids=rows, labels=rows).loss.backward()
+    writer = zinf.checkpoint.Writer(tmp_path / "busy")
+    with pytest.raises(BaseException, match="a checkpoint while a step is under way"):
+        dcp.save(zinf.checkpoint.state_dict(model), storage_writer=writer)
+    optimizer.zero_grad()
+    dcp.save(state, storage_writer=zinf.checkpoint.Writer(tmp_path / "good"))
+    model(input_ids=rows, labels=rows).loss.backward()
+    with pytest.raises(BaseException, match="loading a checkpoint while a step is under way"):
+        dcp.load(
+            zinf.checkpoint.state_dict(model),
+            storage_reader=zinf.checkpoint.Reader(tmp_path / "good"),
+        )
+
+
+def test_safetensors_of_a_whole_model(daemon: str, tmp_path: Path, closing: Any) -> None:
+    model, optimizer = closing(prepared(daemon, "dcp-files"))
+    go_on(model, optimizer)
+    engine: Any = zinf.engine_of(model)
+    files = zinf.checkpoint.save_model(model, tmp_path, engine.named_tensors())
+    assert files == ["model.safetensors"]
+    assert os.path.exists(tmp_path / files[0])
+    another, _ = closing(prepared(daemon, "dcp-files-2", seed=5))
+    zinf.checkpoint.load_model(another, tmp_path)
+    for name, value in model.state_dict().items():
+        assert torch.equal(another.state_dict()[name], value)

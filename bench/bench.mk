@@ -3,7 +3,7 @@
 # name · value · unit · peer · ratio · target and writes build/bench/<suite>.json. A suite whose
 # program is not there is left out.
 
-BENCH_SUITES := coll cpu nvme step wire
+BENCH_SUITES := coll cpu nvme step torch wire
 BENCH_SRC := $(wildcard $(BENCH_SUITES:%=bench/%.c))
 BENCH_SHARED_SRC := $(sort $(filter-out $(BENCH_SRC),$(wildcard bench/*.c)))
 BENCH_BIN := $(patsubst %.c,$(BUILD)/%,$(BENCH_SRC))
@@ -43,21 +43,23 @@ $(BENCH_ENV)/requirements.txt: bench/requirements.txt
 
 # `make bench-coll PARTS="two quick"` runs parts.
 PARTS ?=
-.PHONY: bench bench-coll bench-cpu bench-nvme bench-step bench-wire
-bench-coll: all $(call bench_needs,coll,$(ZINFD) $(ZCTL) $(BENCH_COLL_MPI)) ## collectives over Open MPI, Gloo and the memory
+.PHONY: bench bench-coll bench-cpu bench-nvme bench-step bench-torch bench-wire
+bench-coll: all $(call bench_needs,coll,$(ZINFD) $(ZCTL) $(BENCH_COLL_MPI)) ## time of collectives, compared with Open MPI, Gloo and the memory
 	$(Q)$(call bench_run,coll) $(PARTS)
-bench-cpu: $(call bench_needs,cpu) ## fused AdamW over the STREAM triad
+bench-cpu: $(call bench_needs,cpu) ## speed of AdamW, compared with the STREAM triad
 	$(Q)$(call bench_run,cpu)
-bench-nvme: $(call bench_needs,nvme,$(ZINFD) $(ZCTL)) ## a step on NVMe over the rate of fio
+bench-nvme: $(call bench_needs,nvme,$(ZINFD) $(ZCTL)) ## speed of a step on NVMe, compared with fio and DeepSpeed
 	$(Q)$(call bench_run,nvme)
-bench-step: $(call bench_needs,step,$(ZINFD) $(ZCTL) $(GPT)) ## reduce and AdamW over Gloo and torch; zinf-gpt over its bound
+bench-step: $(call bench_needs,step,$(ZINFD) $(ZCTL) $(GPT)) ## time of a step in memory, compared with Gloo and torch; zinf-gpt, compared with its bound
 	$(Q)$(call bench_run,step) $(PARTS)
-bench-wire: $(call bench_needs,wire,$(ZINFD) $(ZCTL)) ## an empty request over a bare ping-pong; a step beside floods of questions
+bench-torch: all hf-env $(call bench_needs,torch,$(ZINFD)) ## speed and memory of PyTorch models, compared with DDP, FSDP2 and DeepSpeed; PARTS=gpt2 is short
+	$(Q)BENCH_PYTHON=$${BENCH_PYTHON:-$(HF_ENV)/bin/python3} $(call bench_run,torch) $(PARTS)
+bench-wire: $(call bench_needs,wire,$(ZINFD) $(ZCTL)) ## time of an empty request, compared with a ping-pong; a step while clients flood the daemon
 	$(Q)$(call bench_run,wire) $(PARTS)
 
 # What the suite calls is right, and it has rows: no time is looked at.
 .PHONY: check-bench
-check-bench: all $(call bench_needs,coll,$(ZINFD) $(ZCTL)) $(call bench_needs,step,$(GPT)) ## suites coll and step run, by themselves and with small sizes
+check-bench: all $(call bench_needs,coll,$(ZINFD) $(ZCTL)) $(call bench_needs,step,$(GPT)) ## test the suites coll and step with small sizes
 	$(Q)d=$$(mktemp -d); $(BUILD)/bench/coll $$d quick alone >$$d/log 2>&1 && \
 		grep -q '"name": "all_reduce 8 B, 2 ranks.*"value": [0-9]' $$d/coll.json || \
 		{ cat $$d/log; rm -rf $$d; echo 'check-bench: suite coll failed'; exit 1; }; \

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bench/coll_order.h"
+#include "tests/harness/patience.h"
 #include "zinf/zinf.h"
 
 /* A call that says nothing within this time is a fault of ours, to be seen as one. */
@@ -28,7 +29,7 @@ static int own_open(struct own *own, uint64_t bytes)
 	options.job = "coll";
 	options.rank = (int32_t)own->rank;
 	options.world_size = own->world;
-	options.timeout_ms = TIMEOUT_MS;
+	options.timeout_ms = (uint32_t)(TIMEOUT_MS * patience());
 	if (zinf_attach(&options, &own->zinf))
 		return -1;
 	if (zinf_coll_open(own->zinf, 2 * bytes) || zinf_coll_alloc(own->zinf, bytes, &source) ||

@@ -21,6 +21,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/fd.h"
+#include "tests/harness/patience.h"
 
 /* Python and its packages come off a cold disk. */
 #define START_NS (180 * ZI_NS_PER_S)
@@ -96,7 +97,7 @@ static bool packet_read(int fd, char text[static COLL_PACKET_BYTES])
 /* One rank's hello. False after putting the reason into side->words. */
 static bool greet(struct coll_side *side, int listener, uint64_t deadline_ns)
 {
-	const struct timeval patience = { .tv_sec = ORDER_S };
+	const struct timeval limit = { .tv_sec = (time_t)(ORDER_S * patience()) };
 	_cleanup_(zi_closep) int fd = -1;
 	char text[COLL_PACKET_BYTES], word[8];
 	unsigned rank;
@@ -113,7 +114,7 @@ static bool greet(struct coll_side *side, int listener, uint64_t deadline_ns)
 			return false;
 		}
 	}
-	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 	if (!packet_read(fd, text) || sscanf(text, "%u %7s %n", &rank, word, &words_at) != 2 ||
 	    rank >= side->world || side->sockets[rank] >= 0) {
 		(void)snprintf(side->words, sizeof side->words, "a rank said no hello");
@@ -126,7 +127,7 @@ static bool greet(struct coll_side *side, int listener, uint64_t deadline_ns)
 
 void coll_side_start(struct coll_side *side, const struct coll_side_options *options)
 {
-	uint64_t deadline_ns = zi_clock_deadline_ns(START_NS);
+	uint64_t deadline_ns = zi_clock_deadline_ns(patient_ns(START_NS));
 	char path[100];
 	_cleanup_(zi_closep) int listener = -1;
 	bool is_ready = true;
@@ -225,7 +226,7 @@ static bool has_ended(pid_t pid, uint64_t deadline_ns)
 
 void coll_side_stop(struct coll_side *side)
 {
-	uint64_t deadline_ns = zi_clock_deadline_ns(STOP_NS);
+	uint64_t deadline_ns = zi_clock_deadline_ns(patient_ns(STOP_NS));
 
 	if (!side->world)
 		return; /* never started, or stopped */
@@ -236,7 +237,7 @@ void coll_side_stop(struct coll_side *side)
 			continue;
 		if (!has_ended(side->pids[i], deadline_ns)) {
 			(void)kill(side->pids[i], SIGTERM); /* mpirun ends its ranks */
-			if (!has_ended(side->pids[i], zi_clock_deadline_ns(STOP_NS)))
+			if (!has_ended(side->pids[i], zi_clock_deadline_ns(patient_ns(STOP_NS))))
 				(void)kill(side->pids[i], SIGKILL);
 		}
 		while (waitpid(side->pids[i], NULL, 0) < 0 && errno == EINTR)

@@ -9,22 +9,18 @@
  * them can be faster, so peer over fio bounds what the ratio can be on this disk.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bench/fio.h"
 #include "bench/nvme_suite.h"
+#include "bench/peer.h"
 #include "bench/python.h"
 #include "bench/subject.h"
 #include "common/base/cleanup.h"
-#include "common/base/fd.h"
 
 #define PARAMS_MI  128u
 #define UNIT_COUNT (PARAMS_MI / (SUBJECT_UNIT_ELEMENTS >> 20))
@@ -42,92 +38,27 @@ static const struct setting {
 	  "fio with zinf's bytes over DeepSpeed's default", false, 2.5 },
 };
 
-struct peer {
-	pid_t pid;
-	FILE *in, *out; /* of the process */
-};
-
-/* An object that the peer printed, or NULL. */
-static json_t *peer_read(struct peer *peer)
-{
-	char line[512];
-
-	if (!fgets(line, sizeof line, peer->out))
-		return NULL;
-	return json_loads(line, 0, NULL);
-}
-
-static void exec_peer(const struct setting *setting, const char *directory, int in, int out)
+static int start_peer(struct bench_peer *peer, const struct setting *setting, const char *directory)
 {
 	const char *python = bench_python(); /* by argv[0] it finds its packages */
 	char params[32];
 
 	(void)snprintf(params, sizeof params, "%" PRIu64, (uint64_t)PARAMS_MI << 20);
-	if (dup2(in, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0 ||
-	    (setting->has_huge_pages && setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 1)))
-		_exit(1);
-	(void)execlp(python, python, "bench/deepspeed_step.py", directory, params, setting->name,
-	             (char *)NULL);
-	_exit(1);
+	return bench_peer_start(
+		peer, (const char *const[]){ "env",
+	                                     setting->has_huge_pages
+	                                             ? "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"
+	                                             : "--",
+	                                     python, "bench/deepspeed_step.py", directory, params,
+	                                     setting->name, NULL });
 }
 
-static int peer_start(struct peer *peer, const struct setting *setting, const char *directory)
+static double peer_step_seconds(struct bench_peer *peer)
 {
-	int in[2], out[2];
+	json_t *answer = bench_peer_ask(peer, "step");
+	double seconds = answer ? json_number_value(json_object_get(answer, "seconds")) : -1;
 
-	if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC)) /* a program that fails ends at once */
-		return -1;
-	peer->pid = fork();
-	if (peer->pid < 0)
-		return -1;
-	if (!peer->pid)
-		exec_peer(setting, directory, in[0], out[1]);
-	(void)zi_close(in[0]);
-	(void)zi_close(out[1]);
-	peer->in = fdopen(in[1], "w");
-	peer->out = fdopen(out[0], "r");
-	return peer->in && peer->out ? 0 : -1;
-}
-
-static void peer_stop(struct peer *peer)
-{
-	if (peer->in)
-		(void)fclose(peer->in); /* the end of its input ends it */
-	if (peer->out)
-		(void)fclose(peer->out);
-	if (peer->pid > 0)
-		while (waitpid(peer->pid, NULL, 0) < 0 && errno == EINTR)
-			;
-	*peer = (struct peer){ 0 };
-}
-
-/* False after saying why not. */
-static bool peer_is_ready(struct peer *peer, const struct setting *setting)
-{
-	json_t *words = peer_read(peer);
-	const char *version = json_string_value(json_object_get(words, "ready"));
-	const char *reason = json_string_value(json_object_get(words, "skip"));
-	bool is_ready = version != NULL;
-
-	if (is_ready)
-		printf("DeepSpeed %s, %s\n", version, setting->peer_name);
-	else
-		printf("skipped: DeepSpeed, %s: %s\n", setting->peer_name,
-		       reason ? reason : "its process ended");
-	json_decref(words);
-	return is_ready;
-}
-
-static double peer_step_seconds(struct peer *peer)
-{
-	json_t *words;
-	double seconds;
-
-	if (fputs("step\n", peer->in) < 0 || fflush(peer->in))
-		return -1;
-	words = peer_read(peer);
-	seconds = words ? json_number_value(json_object_get(words, "seconds")) : -1;
-	json_decref(words);
+	json_decref(answer);
 	return seconds;
 }
 
@@ -159,8 +90,8 @@ static double bound_seconds(struct fio_job *fio, const struct zinf_step_stats *s
 	return fio_run_best(fio, &result) ? -1 : result.seconds;
 }
 
-static int measure(struct bench_report *report, const struct subject *subject, struct peer *peer,
-                   const struct setting *setting, struct fio_job *fio)
+static int measure(struct bench_report *report, const struct subject *subject,
+                   struct bench_peer *peer, const struct setting *setting, struct fio_job *fio)
 {
 	struct figures figures, bounds;
 	struct zinf_step_stats stats = { 0 };
@@ -201,20 +132,19 @@ static int measure_setting(struct bench_report *report, const struct subject *su
                            const struct setting *setting, struct fio_job *fio)
 {
 	char directory[] = "/var/tmp/zinf-bench-XXXXXX";
-	struct peer peer = { 0 };
+	struct bench_peer peer = { 0 };
+	char name[64];
 	int r = -1;
 
 	if (!mkdtemp(directory)) {
 		fprintf(stderr, "bench: a directory in /var/tmp: %s\n", strerror(errno));
 		return -1;
 	}
-	if (peer_start(&peer, setting, directory))
-		fprintf(stderr, "bench: starting DeepSpeed: %s\n", strerror(errno));
-	else if (!peer_is_ready(&peer, setting))
-		r = 0;
-	else
-		r = measure(report, subject, &peer, setting, fio);
-	peer_stop(&peer);
+	(void)snprintf(name, sizeof name, "DeepSpeed, %s", setting->peer_name);
+	if (!start_peer(&peer, setting, directory))
+		r = bench_peer_is_ready(&peer, name) ? measure(report, subject, &peer, setting, fio)
+		                                     : 0;
+	bench_peer_stop(&peer);
 	remove_directory(directory);
 	return r;
 }
@@ -248,7 +178,6 @@ int nvme_deepspeed_rows(struct bench_report *report)
 		harness_remove(&harness);
 		return -1;
 	}
-	(void)signal(SIGPIPE, SIG_IGN);
 	/* The first steps of a job read nothing and touch memory anew. */
 	for (int i = 0; i < 2 && !r; i++)
 		r = subject_step_seconds(&subject, &stats) < 0 ? -1 : 0;

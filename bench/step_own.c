@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bench/coll_order.h"
+#include "tests/harness/patience.h"
 #include "zinf/zinf.h"
 
 /* A call that says nothing within this time is a fault of ours, to be seen as one. */
@@ -44,7 +45,7 @@ static int own_open(struct own *own, uint64_t gradient_bytes)
 	options.job = "step";
 	options.rank = (int32_t)own->rank;
 	options.world_size = own->world;
-	options.timeout_ms = TIMEOUT_MS;
+	options.timeout_ms = (uint32_t)(TIMEOUT_MS * patience());
 	options.param_dtype = options.grad_dtype = own->is_bf16 ? ZINF_BF16 : ZINF_F32;
 	options.offload_optimizer = ZINF_OFFLOAD_CPU;
 	own->unit_count = (uint32_t)(gradient_bytes / unit_bytes);

@@ -198,7 +198,11 @@ static void judge_snapshot(struct judge *judge)
 		if (!is_allowed(judge, LIFE_SNAPSHOT, -1, 0))
 			find(judge, true, LIFE_SNAPSHOT_NAME, "is gone", "");
 	} else if (!is_allowed(judge, LIFE_SNAPSHOT, 0, made->serial)) {
-		find(judge, true, LIFE_SNAPSHOT_NAME, "is there", "");
+		/* An old page of the catalog may show a row of a removed one: it is refused. */
+		bool is_refused = strcmp(state.chars, "sound") != 0;
+
+		find(judge, judge->trial == JUDGE_HONEST || !is_refused, LIFE_SNAPSHOT_NAME,
+		     "is there", state.chars);
 	} else if (strcmp(state.chars, "sound") != 0) {
 		find(judge, is_promised(judge, LIFE_SNAPSHOT), LIFE_SNAPSHOT_NAME, "is refused",
 		     state.chars);

@@ -9,6 +9,7 @@
  *   gpt2, llama            a GPT-2 of 124 M and a Llama of 297 M parameters, 256 tokens per rank
  *   gpt2-long, llama-long  with 1024 tokens: shown, not judged
  *   restart                kill -9 of all ranks to the end of the next step, beyond the imports
+ *   all_reduce             torch.distributed over zinf and over Gloo, in the same two processes
  *
  * Arguments are the names of parts; none: all of them. "quick" among them: a tiny model, one round.
  *
@@ -26,14 +27,17 @@
 #include "bench/report.h"
 #include "common/base/cleanup.h"
 
-#define ROUNDS      5u
-#define LONG_ROUNDS 2u
-#define RESTARTS    3u
-#define RESTART_S   5.0
-#define STEPS       2u /* measured in each turn, after a first step that does not count */
-#define SIDES_MAX   7u
-#define RANKS       2u
-#define TEXTS_MAX   400u
+#define ROUNDS             5u
+#define LONG_ROUNDS        2u
+#define RESTARTS           3u
+#define RESTART_S          5.0
+#define REDUCE_ROUNDS      9u
+#define REDUCE_TARGET      4.0
+#define REDUCE_BATCH_BYTES (256u << 20) /* of a turn; at most 1000 calls */
+#define STEPS              2u /* measured in each turn, after a first step that does not count */
+#define SIDES_MAX          7u
+#define RANKS              2u
+#define TEXTS_MAX          400u
 
 enum side_id {
 	ALONE,
@@ -45,6 +49,7 @@ enum side_id {
 	DS_CPU,
 	DS_NVME,
 	DS_TUNED,
+	REDUCE,
 	SIDE_COUNT,
 };
 
@@ -60,6 +65,7 @@ static const struct {
 	[DS_CPU] = { "deepspeed-cpu", "DeepSpeed ZeRO-3, CPU" },
 	[DS_NVME] = { "deepspeed-nvme", "DeepSpeed ZeRO-3, NVMe" },
 	[DS_TUNED] = { "deepspeed-tuned", "DeepSpeed ZeRO-3, NVMe, tuned" },
+	[REDUCE] = { "zinf-reduce", "torch.distributed over zinf" },
 };
 
 /* A ratio of two sides of one group. */
@@ -351,6 +357,50 @@ static int run_restart(struct bench_report *report, const struct part *part, con
 	return r;
 }
 
+/* ---- part `all_reduce` ---- */
+
+static int reduce_measure(struct bench_peer *peer, unsigned bytes, double *ret_own,
+                          double *ret_peer)
+{
+	unsigned calls = bytes >= REDUCE_BATCH_BYTES / 1000 ? REDUCE_BATCH_BYTES / bytes : 1000;
+	char command[64];
+	json_t *answer;
+
+	(void)snprintf(command, sizeof command, "reduce %u %u", bytes, calls);
+	answer = bench_peer_ask(peer, command);
+	*ret_own = 1e6 * json_number_value(json_object_get(answer, "zinf"));
+	*ret_peer = 1e6 * json_number_value(json_object_get(answer, "gloo"));
+	json_decref(answer);
+	return *ret_own > 0 && *ret_peer > 0 ? 0 : -1;
+}
+
+static int run_all_reduce(struct bench_report *report, const struct part *part, const char *build)
+{
+	double own[REDUCE_ROUNDS], peer[REDUCE_ROUNDS];
+	struct bench_row row = { .unit = "us",
+		                 .peer_name = "Gloo",
+		                 .target = part->is_judged ? REDUCE_TARGET : 0,
+		                 .runs = part->is_judged ? REDUCE_ROUNDS : 1 };
+	struct side side;
+	int r = 0;
+
+	if (!side_start(&side, REDUCE, part, build))
+		return -1;
+	for (unsigned bytes = 1u << 10; bytes <= 16u << 20 && !r; bytes *= 4) {
+		char size[16];
+
+		(void)snprintf(size, sizeof size, bytes < 1u << 20 ? "%u KiB" : "%u MiB",
+		               bytes < 1u << 20 ? bytes >> 10 : bytes >> 20);
+		for (unsigned round = 0; round < row.runs && !r; round++)
+			r = reduce_measure(&side.peer, bytes, &own[round], &peer[round]);
+		row.name = text_of("all_reduce", size, ", f32, 2 ranks");
+		if (!r)
+			(void)bench_report_add_turns(report, &row, BENCH_TIME, own, peer);
+	}
+	side_stop(&side);
+	return r;
+}
+
 /* ---- the suite ---- */
 
 static bool has_word(const char *word, int argc, char **argv)
@@ -392,6 +442,10 @@ int main(int argc, char **argv)
 	if (is_all || has_word("restart", argc, argv))
 		is_failed |= has_failed("restart",
 		                        run_restart(&report, is_quick ? &quick : &parts[0], build));
+	if (is_all || has_word("all_reduce", argc, argv))
+		is_failed |=
+			has_failed("all_reduce",
+		                   run_all_reduce(&report, is_quick ? &quick : &parts[0], build));
 	if (bench_report_write(&report, directory))
 		is_failed = true; /* it says so itself */
 	return is_failed ? EXIT_FAILURE : EXIT_SUCCESS;

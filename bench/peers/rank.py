@@ -28,13 +28,15 @@ def pin(rank, world):
     return each
 
 
-def join(rank, world):
-    """torch and torch.distributed, with the group of all ranks over Gloo."""
+def join(rank, world, backend="gloo"):
+    """torch and torch.distributed, with the group of all ranks."""
     import torch
     import torch.distributed as dist
 
+    if backend == "zinf":
+        import zinf.distributed  # noqa: F401 - registers the backend
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    dist.init_process_group("gloo", init_method="file://" + os.environ["COLL_STORE"], rank=rank, world_size=world,
+    dist.init_process_group(backend, init_method="file://" + os.environ["COLL_STORE"], rank=rank, world_size=world,
                             timeout=datetime.timedelta(minutes=5))
     return torch, dist
 

@@ -7,6 +7,7 @@ Talks in lines of JSON: {"ready": words} or {"skip": reason} first; then for eac
   memory N  {"anonymous": .., "shared": .., "pinned": ..}: peaks of the sum over all processes in N steps, beyond what the ranks
             had after importing torch and transformers; pinned bytes are among the others. "base" is what the ranks had.
   restart 1 {"seconds": from kill -9 of all ranks to the end of the first step of new ones, less what their imports took}
+  reduce BYTES N  {"zinf": seconds of an all_reduce, "gloo": the same}: of the side "zinf-reduce", whose ranks train nothing (reduce_rank.py)
 
 usage: train_side.py SIDE MODEL TOKENS RANKS DIRECTORY BUILD
 """
@@ -85,7 +86,8 @@ class Side:
         if name.startswith("zinf"):
             environ["ZINF_SOCKET"] = self.start_daemon(directory, build, STORES[model] if "nvme" in name else "64M")
         environ["TORCH_EXTENSIONS_DIR"] = extensions()
-        self.words, self.environ, self.ranks = [sys.executable, f"{HERE}/train_rank.py", name, model, tokens], environ, ranks
+        program = [f"{HERE}/reduce_rank.py"] if name == "zinf-reduce" else [f"{HERE}/train_rank.py", name, model, tokens]
+        self.words, self.environ, self.ranks = [sys.executable, *program], environ, ranks
         self.starts = 0
         self.start_ranks()
 
@@ -140,6 +142,11 @@ class Side:
         base = self.base["anonymous"] + self.base["shared"]
         return {**{kind: peaks[kind] - self.base[kind] for kind in KINDS}, "sum": peaks["sum"] - base, "base": base}
 
+    def reduce(self, byte_count, count):
+        answers = self.ask(f"reduce {byte_count} {count}")
+        return {name: (max(answer[name][1] for answer in answers) - max(answer[name][0] for answer in answers)) / count
+                for name in ("zinf", "gloo")}
+
     def restart(self, _):
         killed = time.clock_gettime(time.CLOCK_MONOTONIC)
         for process in self.processes:
@@ -184,8 +191,9 @@ def main():
     try:
         if side.begin():
             for line in sys.stdin:
-                what, count = line.split()
-                say(**{"steps": side.steps, "memory": side.memory, "restart": side.restart}[what](int(count)))
+                what, *numbers = line.split()
+                orders = {"steps": side.steps, "memory": side.memory, "restart": side.restart, "reduce": side.reduce}
+                say(**orders[what](*map(int, numbers)))
     finally:
         side.close()
 

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/order.h"
 #include "common/wire/geometry.h"
 #include "common/wire/plan_pool.h"
 #include "daemon/zero/job/job.h"
-#include "daemon/zero/param/order.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/param/room.h"
 
@@ -58,14 +58,14 @@ uint64_t pool_slots_chosen(const struct zero_job *job)
 /* Uses until any rank uses it next. */
 uint64_t pool_distance(const struct zero_job *job, uint32_t unit)
 {
-	uint64_t distance = ZERO_DISTANCE_NEVER;
+	uint64_t distance = ZI_DISTANCE_NEVER;
 
 	for (uint32_t i = 0; i < job->group.world_size; i++) {
 		const struct zero_rank *rank = job->group.ranks[i];
 
 		if (rank)
-			distance = ZI_MIN(distance, order_distance(&job->residency->order, unit,
-			                                           rank->order_place));
+			distance = ZI_MIN(distance, zi_order_distance(&job->residency->order, unit,
+			                                              rank->order_place));
 	}
 	return distance;
 }

@@ -19,6 +19,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "common/base/order.h"
 #include "common/wire/geometry.h"
 #include "daemon/zero/across/across.h"
 #include "daemon/zero/job/group.h"
@@ -27,7 +28,6 @@
 #include "daemon/zero/job/op.h"
 #include "daemon/zero/param/demand.h"
 #include "daemon/zero/param/fetch.h"
-#include "daemon/zero/param/order.h"
 #include "daemon/zero/param/pool.h"
 #include "daemon/zero/param/room.h"
 #include "daemon/zero/param/unit.h"
@@ -53,8 +53,8 @@ int residency_new(struct zero_job *job, uint32_t slot_count)
 	residency->slot_count = slot_count;
 	residency->units = calloc(unit_count, sizeof(*residency->units));
 	residency->runs = calloc(unit_count, sizeof(*residency->runs));
-	if (!residency->units || !residency->runs || order_init(&residency->order, unit_count) ||
-	    (job_is_forward_only(job) && order_cycle(&residency->order))) {
+	if (!residency->units || !residency->runs || zi_order_init(&residency->order, unit_count) ||
+	    (job_is_forward_only(job) && zi_order_cycle(&residency->order))) {
 		residency_free(job);
 		return err_origin(-ENOMEM);
 	}
@@ -83,7 +83,7 @@ void residency_free(struct zero_job *job)
 		return;
 	assert(residency->fetches.busy_count == 0);
 	job->residency = NULL;
-	order_deinit(&residency->order);
+	zi_order_deinit(&residency->order);
 	free(residency->units);
 	free(residency->runs);
 	free(residency);
@@ -218,8 +218,8 @@ void residency_take(struct zero_op *op)
 	residence->pinned_mask |= 1ull << rank->number;
 	residence->is_prefetched = false;
 	op->offset_bytes = residency_offset(job, op->unit);
-	order_use(&residency->order, op->unit, rank->number == leading_rank(job),
-	          &rank->order_place);
+	zi_order_use(&residency->order, op->unit, rank->number == leading_rank(job),
+	             &rank->order_place);
 }
 
 /* The rank has no use of the unit any more. */
@@ -246,7 +246,8 @@ void residency_step(struct zero_rank *rank)
 {
 	struct zero_job *job = rank->job;
 
-	order_step(&job->residency->order, rank->number == leading_rank(job), &rank->order_place);
+	zi_order_step(&job->residency->order, rank->number == leading_rank(job),
+	              &rank->order_place);
 }
 
 /* It has been discarded. */
@@ -254,8 +255,8 @@ void residency_step_discarded(struct zero_rank *rank)
 {
 	struct zero_job *job = rank->job;
 
-	order_discard(&job->residency->order, rank->number == leading_rank(job),
-	              &rank->order_place);
+	zi_order_discard(&job->residency->order, rank->number == leading_rank(job),
+	                 &rank->order_place);
 }
 
 /* ---- prefetch ---- */
@@ -264,7 +265,7 @@ void residency_step_discarded(struct zero_rank *rank)
 static bool next_wanted(const struct zero_job *job, uint32_t *ret_unit)
 {
 	const struct zero_residency *residency = job->residency;
-	const struct zero_order *order = &residency->order;
+	const struct zi_order *order = &residency->order;
 	uint64_t slots = 0;
 
 	for (uint32_t ahead = 0; ahead < order->count && slots < residency->slot_count; ahead++)
@@ -274,8 +275,8 @@ static bool next_wanted(const struct zero_job *job, uint32_t *ret_unit)
 
 			if (!rank || residency_is_between(job, i))
 				continue;
-			unit = order_ahead(order, rank->order_place, ahead);
-			if (unit == UINT32_MAX)
+			unit = zi_order_ahead(order, rank->order_place, ahead);
+			if (unit == ZI_ORDER_NONE)
 				continue;
 			if (is_prefetchable(job, unit)) {
 				*ret_unit = unit;

@@ -2,9 +2,9 @@
 /*
  * Parameters that are brought where they are used: those on NVMe (offload_param = nvme), and those
  * that nodes divide (zero3 over several nodes). What the parts of residency hold. Floor 5, shard
- * thread, but for what fetch.c says of its device tasks.
+ * thread, but for what fetch.c says of its device tasks. common/base/order.h records the order in
+ * which a step uses its units.
  *
- *   order.c      in which order a step uses its units, recorded and followed
  *   room.c       where in the pool a run of slots may lie, and who must go for it
  *   fetch.c      a unit's parameters into memory, wherever they are
  *   stored.c     from the store, verified
@@ -15,9 +15,9 @@
  */
 #pragma once
 
+#include "common/base/order.h"
 #include "common/base/types.h"
 #include "daemon/zero/param/fetch.h"
-#include "daemon/zero/param/order.h"
 #include "daemon/zero/param/quiet.h"
 #include "daemon/zero/zero.h"
 
@@ -52,7 +52,7 @@ struct zero_residency {
 	bool is_uneven;      /* likewise */
 	uint32_t void_count; /* loads under way that nobody wants: units, and of write_begin */
 	bool is_stopped;     /* nothing is loaded any more */
-	struct zero_order order;
+	struct zi_order order;
 	struct zero_fetches fetches;
 	struct quiet quiet;
 	/* unshards that found their unit, waited for what was on its way, or had it read */

@@ -11,8 +11,8 @@
 #include "daemon/zero/param/room.h"
 
 #include "common/base/assert.h"
+#include "common/base/order.h"
 #include "daemon/zero/job/job.h"
-#include "daemon/zero/param/order.h"
 
 /*
  * room_seam() - where no run may lie across, in a pool of @slot_count slots for runs of up to
@@ -64,7 +64,7 @@ static void try_window(const struct zero_shelf *shelf, uint32_t first, uint32_t 
                        uint32_t wanted, uint64_t soonest, struct choice *choice,
                        struct zero_room *ret_room)
 {
-	uint64_t distance = ZERO_DISTANCE_NEVER;
+	uint64_t distance = ZI_DISTANCE_NEVER;
 	uint32_t i = run_first;
 
 	if (first > shelf->slot_count || shelf->slot_count - first < wanted)

@@ -220,7 +220,7 @@ Test(zero_prefetch, hint_brings_a_unit_but_takes_no_pinned_one)
 }
 
 /* Bytes read for parameters in a step that follows its order are those of the best evictions there
- * are (test_order.c), not more: what is read ahead is used before it goes. */
+ * are (test_room.c), not more: what is read ahead is used before it goes. */
 Test(zero_prefetch, reading_ahead_costs_no_more_bytes_than_reading_on_demand)
 {
 	const uint64_t unit_bytes = UNIT_SLOTS * SLOT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The order in which a step uses its units, repeats included: recorded from the leading rank, then
- * followed by all; what prefetch reads along, and what eviction decides by. Floor 5, shard thread.
+ * followed by all; what prefetch reads along, and what eviction decides by. Floor 0, owner thread.
  *
  * A use is a rank's unshard; a step ends with its step(). The leading rank (0) says what the order
  * is: the first step records it, and a use that differs cuts the order there and records the rest
@@ -15,15 +15,14 @@
  * time. What comes before the first round (or is the rest of another one) hides it: so the record
  * begins anew, each time for twice as many uses.
  */
-#include "daemon/zero/param/order.h"
+#include "common/base/order.h"
 
 #include <stdlib.h>
 
 #include "common/base/assert.h"
+#include "common/base/cleanup.h"
 #include "common/base/err.h"
-#include "daemon/zero/job/job.h"
 
-#define ORDER_NONE UINT32_MAX
 /* Uses that are recorded: of a step with this many micro-batches, forward and backward, or 8 bytes
  * each of at most half a megabyte. What is beyond is not prefetched. */
 #define ORDER_REPEATS 64u
@@ -33,13 +32,12 @@
 /* Uses of each unit that are looked at first: two rounds with each of them twice. */
 #define ORDER_LOOK 4u
 
-/* @order: empty, recording. Return: 0; -ENOMEM; order_deinit() it in either case. */
-int order_init(struct zero_order *order, uint32_t unit_count)
+int zi_order_init(struct zi_order *order, uint32_t unit_count)
 {
 	uint64_t capacity = ZI_MIN((uint64_t)unit_count * ORDER_REPEATS, (uint64_t)ORDER_MAX);
 
 	capacity = ZI_MAX(capacity, (uint64_t)unit_count);
-	*order = (struct zero_order){
+	*order = (struct zi_order){
 		.units = calloc(capacity, sizeof(*order->units)),
 		.next = calloc(capacity, sizeof(*order->next)),
 		.first = calloc(unit_count, sizeof(*order->first)),
@@ -52,12 +50,12 @@ int order_init(struct zero_order *order, uint32_t unit_count)
 	if (!order->units || !order->next || !order->first || !order->last || !order->used)
 		return err_origin(-ENOMEM);
 	for (uint32_t i = 0; i < unit_count; i++)
-		order->first[i] = order->last[i] = ORDER_NONE;
+		order->first[i] = order->last[i] = ZI_ORDER_NONE;
 	return 0;
 }
 
 /* For one of @count_min uses or more. */
-static void look_for_round(struct zero_order *order, uint32_t count_min)
+static void look_for_round(struct zi_order *order, uint32_t count_min)
 {
 	uint32_t count = ORDER_LOOK * ZI_MAX(order->unit_count, count_min);
 
@@ -65,8 +63,7 @@ static void look_for_round(struct zero_order *order, uint32_t count_min)
 	order->count_max = ZI_MIN(count, order->capacity);
 }
 
-/* See order.h. */
-int order_cycle(struct zero_order *order)
+int zi_order_cycle(struct zi_order *order)
 {
 	assert(!order->use_count);
 	order->borders = calloc(order->capacity, sizeof(*order->borders));
@@ -74,7 +71,7 @@ int order_cycle(struct zero_order *order)
 	return order->borders ? 0 : err_origin(-ENOMEM);
 }
 
-void order_deinit(struct zero_order *order)
+void zi_order_deinit(struct zi_order *order)
 {
 	free(order->borders);
 	free(order->units);
@@ -82,12 +79,12 @@ void order_deinit(struct zero_order *order)
 	free(order->first);
 	free(order->last);
 	free(order->used);
-	*order = (struct zero_order){ 0 };
+	*order = (struct zi_order){ 0 };
 }
 
 /* Of the first @index + 1 uses, from those of fewer. D. E. Knuth, J. H. Morris, V. R. Pratt, Fast
  * pattern matching in strings, SIAM Journal on Computing 6(2), 1977. */
-static uint32_t border_of(const struct zero_order *order, uint32_t index)
+static uint32_t border_of(const struct zi_order *order, uint32_t index)
 {
 	uint32_t border = index ? order->borders[index - 1] : 0;
 
@@ -96,7 +93,7 @@ static uint32_t border_of(const struct zero_order *order, uint32_t index)
 	return index && order->units[border] == order->units[index] ? border + 1 : 0;
 }
 
-static void append(struct zero_order *order, uint32_t unit)
+static void append(struct zi_order *order, uint32_t unit)
 {
 	uint32_t index = order->count;
 
@@ -106,8 +103,8 @@ static void append(struct zero_order *order, uint32_t unit)
 	order->units[index] = unit;
 	if (order->borders)
 		order->borders[index] = border_of(order, index);
-	order->next[index] = ORDER_NONE;
-	if (order->last[unit] == ORDER_NONE)
+	order->next[index] = ZI_ORDER_NONE;
+	if (order->last[unit] == ZI_ORDER_NONE)
 		order->first[unit] = index;
 	else
 		order->next[order->last[unit]] = index;
@@ -116,27 +113,27 @@ static void append(struct zero_order *order, uint32_t unit)
 
 /* Only the first @count uses are true. What it costs goes by what was recorded, as a trainer may
  * have it done every few uses. */
-static void cut(struct zero_order *order, uint32_t count)
+static void cut(struct zi_order *order, uint32_t count)
 {
 	for (uint32_t i = 0; i < order->count; i++)
-		order->first[order->units[i]] = order->last[order->units[i]] = ORDER_NONE;
+		order->first[order->units[i]] = order->last[order->units[i]] = ZI_ORDER_NONE;
 	order->count = 0;
 	for (uint32_t i = 0; i < count; i++)
 		append(order, order->units[i]);
 }
 
-/* The unit's first use at @index or later; ORDER_NONE: none in this step. */
-static uint32_t use_from(const struct zero_order *order, uint32_t unit, uint32_t index)
+/* The unit's first use at @index or later; ZI_ORDER_NONE: none in this step. */
+static uint32_t use_from(const struct zi_order *order, uint32_t unit, uint32_t index)
 {
 	uint32_t use = order->first[unit];
 
-	while (use != ORDER_NONE && use < index)
+	while (use != ZI_ORDER_NONE && use < index)
 		use = order->next[use];
 	return use;
 }
 
 /* The uses so far are the same twice over: once is a round. */
-static void find_round(struct zero_order *order, uint32_t *place)
+static void find_round(struct zi_order *order, uint32_t *place)
 {
 	uint32_t half = order->count / 2;
 	uint32_t period = order->count - order->borders[order->count - 1];
@@ -150,7 +147,7 @@ static void find_round(struct zero_order *order, uint32_t *place)
 }
 
 /* What was followed so far goes another way. */
-static void lose_round(struct zero_order *order)
+static void lose_round(struct zi_order *order)
 {
 	bool is_true =
 		order->round_count >= ORDER_ROUNDS_TRUE || order->count >= order->capacity / 2;
@@ -159,7 +156,7 @@ static void lose_round(struct zero_order *order)
 }
 
 /* A use went as recorded. */
-static void follow(struct zero_order *order, bool is_leading, uint32_t *place)
+static void follow(struct zi_order *order, bool is_leading, uint32_t *place)
 {
 	(*place)++;
 	if (!order->borders || order->is_recording || *place < order->count)
@@ -169,20 +166,20 @@ static void follow(struct zero_order *order, bool is_leading, uint32_t *place)
 }
 
 /* A rank that does not lead is where its unit comes next. */
-static void find_again(struct zero_order *order, uint32_t unit, uint32_t *place)
+static void find_again(struct zi_order *order, uint32_t unit, uint32_t *place)
 {
 	uint32_t use = use_from(order, unit, *place);
 
-	if (use == ORDER_NONE && order->borders)
+	if (use == ZI_ORDER_NONE && order->borders)
 		use = order->first[unit];
-	if (use == ORDER_NONE)
+	if (use == ZI_ORDER_NONE)
 		return;
 	*place = use;
 	follow(order, false, place);
 }
 
 /* The leading rank's use, which the order does not have. */
-static void record(struct zero_order *order, uint32_t unit, uint32_t *place)
+static void record(struct zi_order *order, uint32_t unit, uint32_t *place)
 {
 	if (order->borders && order->count == order->count_max) {
 		order->count_max = ZI_MIN(2 * order->count_max, order->capacity);
@@ -194,12 +191,7 @@ static void record(struct zero_order *order, uint32_t unit, uint32_t *place)
 		find_round(order, place);
 }
 
-/*
- * order_use() - a rank uses a unit
- * @is_leading: its order is the one to record
- * @place: the rank's own: uses it has made in this step, as far as the order goes
- */
-void order_use(struct zero_order *order, uint32_t unit, bool is_leading, uint32_t *place)
+void zi_order_use(struct zi_order *order, uint32_t unit, bool is_leading, uint32_t *place)
 {
 	assert(unit < order->unit_count);
 	order->used[unit] = ++order->use_count;
@@ -223,8 +215,7 @@ void order_use(struct zero_order *order, uint32_t unit, bool is_leading, uint32_
 	record(order, unit, place);
 }
 
-/* A rank's step is over: what it uses next belongs to the next one. */
-void order_step(struct zero_order *order, bool is_leading, uint32_t *place)
+void zi_order_step(struct zi_order *order, bool is_leading, uint32_t *place)
 {
 	if (is_leading && !order->is_recording && *place < order->count) {
 		order->change_count++;
@@ -235,40 +226,31 @@ void order_step(struct zero_order *order, bool is_leading, uint32_t *place)
 	*place = 0;
 }
 
-/* A rank's step is not to be: the next one begins where it began. What was recorded of it would be
- * taken for a whole one. */
-void order_discard(struct zero_order *order, bool is_leading, uint32_t *place)
+void zi_order_discard(struct zi_order *order, bool is_leading, uint32_t *place)
 {
+	/* The record of a part would be taken for a whole step. */
 	if (is_leading && order->is_recording)
 		cut(order, 0);
 	*place = 0;
 }
 
-/* See order.h. */
-uint32_t order_ahead(const struct zero_order *order, uint32_t place, uint32_t ahead)
+uint32_t zi_order_ahead(const struct zi_order *order, uint32_t place, uint32_t ahead)
 {
 	uint64_t index = (uint64_t)place + ahead;
 
 	if (order->borders && !order->is_recording && index >= order->count)
 		index -= order->count;
-	return index < order->count ? order->units[index] : ORDER_NONE;
+	return index < order->count ? order->units[index] : ZI_ORDER_NONE;
 }
 
-/*
- * order_distance() - how many uses a rank makes before it uses @unit
- * @place: of the rank
- *
- * Return: 0 it comes next; from ZERO_DISTANCE_UNKNOWN on nothing is known, and the larger one was
- * not used for longer.
- */
-uint64_t order_distance(const struct zero_order *order, uint32_t unit, uint32_t place)
+uint64_t zi_order_distance(const struct zi_order *order, uint32_t unit, uint32_t place)
 {
 	uint32_t use = use_from(order, unit, place);
 
-	if (use != ORDER_NONE)
+	if (use != ZI_ORDER_NONE)
 		return use - place;
 	/* Once more in the next step. A place beyond a cut counts as its end. */
-	if (!order->is_recording && order->first[unit] != ORDER_NONE)
+	if (!order->is_recording && order->first[unit] != ZI_ORDER_NONE)
 		return (uint64_t)order->count - ZI_MIN(place, order->count) + order->first[unit];
-	return ZERO_DISTANCE_UNKNOWN + order->use_count - order->used[unit];
+	return ZI_DISTANCE_UNKNOWN + order->use_count - order->used[unit];
 }

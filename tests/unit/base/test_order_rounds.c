@@ -6,11 +6,11 @@
  */
 #include <criterion/criterion.h>
 
-#include "tests/unit/zero/order.h"
+#include "tests/unit/base/order.h"
 
 /* Uses of @units again and again, until one goes as recorded from wherever in it the record begins.
  * Return: rounds that it took before; 100: more. */
-static uint32_t find_round_of(struct zero_order *order, const char *units, uint32_t *place)
+static uint32_t find_round_of(struct zi_order *order, const char *units, uint32_t *place)
 {
 	for (uint32_t round = 0; round < 100; round++) {
 		uint64_t change_count = order->change_count;
@@ -24,7 +24,7 @@ static uint32_t find_round_of(struct zero_order *order, const char *units, uint3
 }
 
 /* What is used next is known from then on, at every place. */
-static void expect_followed(struct zero_order *order, const char *units, uint32_t *place)
+static void expect_followed(struct zi_order *order, const char *units, uint32_t *place)
 {
 	uint64_t change_count = order->change_count;
 	uint32_t count = (uint32_t)strlen(units);
@@ -32,16 +32,16 @@ static void expect_followed(struct zero_order *order, const char *units, uint32_
 	for (uint32_t i = 0; i < 7 * count; i++) {
 		uint32_t unit = (uint32_t)(units[i % count] - 'a');
 
-		cr_assert_eq(order_distance(order, unit, *place), 0, "%s at %u", units, i);
+		cr_assert_eq(zi_order_distance(order, unit, *place), 0, "%s at %u", units, i);
 		for (uint32_t ahead = 0; ahead < order->count; ahead++)
-			cr_assert_eq(order_ahead(order, *place, ahead),
+			cr_assert_eq(zi_order_ahead(order, *place, ahead),
 			             (uint32_t)(units[(i + ahead) % count] - 'a'));
-		order_use(order, unit, true, place);
+		zi_order_use(order, unit, true, place);
 	}
 	cr_assert_eq(order->change_count, change_count, "%s", units);
 }
 
-Test(zero_order_rounds, rounds_are_found_whatever_repeats_within_them)
+Test(order_rounds, rounds_are_found_whatever_repeats_within_them)
 {
 	static const char *const rounds[] = { "a",      "ab",         "abcdef", "abcda",
 		                              "aab",    "aaab",       "abab",   "aabb",
@@ -49,41 +49,41 @@ Test(zero_order_rounds, rounds_are_found_whatever_repeats_within_them)
 		                              "abcabd", "aaaaaaaaaab" };
 
 	for (size_t i = 0; i < ZI_COUNT_OF(rounds); i++) {
-		struct zero_order order;
+		struct zi_order order;
 		uint32_t place = 0;
 
-		cr_assert_eq(order_init(&order, 6), 0);
-		cr_assert_eq(order_cycle(&order), 0);
+		cr_assert_eq(zi_order_init(&order, 6), 0);
+		cr_assert_eq(zi_order_cycle(&order), 0);
 		cr_assert_lt(find_round_of(&order, rounds[i], &place), 20, "%s", rounds[i]);
 		expect_followed(&order, rounds[i], &place);
-		order_deinit(&order);
+		zi_order_deinit(&order);
 	}
 }
 
 /* Two rounds show what one is, where it has no beginning that comes twice. */
-Test(zero_order_rounds, a_plain_round_is_known_after_the_second)
+Test(order_rounds, a_plain_round_is_known_after_the_second)
 {
-	struct zero_order order;
+	struct zi_order order;
 	uint32_t place = 0;
 
-	cr_assert_eq(order_init(&order, 6), 0);
-	cr_assert_eq(order_cycle(&order), 0);
+	cr_assert_eq(zi_order_init(&order, 6), 0);
+	cr_assert_eq(zi_order_cycle(&order), 0);
 	use_all(&order, "abcda", true, &place);
-	cr_assert_eq(order_ahead(&order, place, 0), UINT32_MAX, "nothing is known yet");
+	cr_assert_eq(zi_order_ahead(&order, place, 0), UINT32_MAX, "nothing is known yet");
 	use_all(&order, "abcda", true, &place);
 	cr_assert_eq(find_round_of(&order, "abcda", &place), 0);
 	expect_order(&order, "abcda");
 	cr_assert_eq(order.change_count, 0);
-	order_deinit(&order);
+	zi_order_deinit(&order);
 }
 
-Test(zero_order_rounds, another_round_is_found_when_it_comes)
+Test(order_rounds, another_round_is_found_when_it_comes)
 {
-	struct zero_order order;
+	struct zi_order order;
 	uint32_t place = 0;
 
-	cr_assert_eq(order_init(&order, 6), 0);
-	cr_assert_eq(order_cycle(&order), 0);
+	cr_assert_eq(zi_order_init(&order, 6), 0);
+	cr_assert_eq(zi_order_cycle(&order), 0);
 	for (uint32_t i = 0; i < 50; i++) {
 		const char *round = i % 2 ? "abcdefe" : "cab";
 
@@ -91,54 +91,54 @@ Test(zero_order_rounds, another_round_is_found_when_it_comes)
 		expect_followed(&order, round, &place);
 		use_all(&order, "abf", true, &place); /* And something that comes once. */
 	}
-	order_deinit(&order);
+	zi_order_deinit(&order);
 }
 
-Test(zero_order_rounds, rounds_of_any_kind_are_found)
+Test(order_rounds, rounds_of_any_kind_are_found)
 {
 	for (uint32_t i = 0; i < 3000; i++) {
 		char round[13] = "";
-		struct zero_order order;
+		struct zi_order order;
 		uint32_t place = 0, count = 1 + draw(12), units = 1 + draw(5);
 
 		for (uint32_t k = 0; k < count; k++)
 			round[k] = (char)('a' + draw(units));
-		cr_assert_eq(order_init(&order, 6), 0);
-		cr_assert_eq(order_cycle(&order), 0);
+		cr_assert_eq(zi_order_init(&order, 6), 0);
+		cr_assert_eq(zi_order_cycle(&order), 0);
 		cr_assert_lt(find_round_of(&order, round, &place), 20, "%s", round);
 		expect_followed(&order, round, &place);
-		order_deinit(&order);
+		zi_order_deinit(&order);
 	}
 }
 
 /* Uses that have no round are recorded over and over, and cost nothing more. */
-Test(zero_order_rounds, what_has_no_round_is_forgotten_and_a_round_is_seen_behind_it)
+Test(order_rounds, what_has_no_round_is_forgotten_and_a_round_is_seen_behind_it)
 {
-	struct zero_order order;
+	struct zi_order order;
 	uint32_t place = 0;
 
-	cr_assert_eq(order_init(&order, 6), 0);
-	cr_assert_eq(order_cycle(&order), 0);
+	cr_assert_eq(zi_order_init(&order, 6), 0);
+	cr_assert_eq(zi_order_cycle(&order), 0);
 	for (uint32_t i = 0; i < 20 * order.capacity; i++) {
-		order_use(&order, draw(6), true, &place);
+		zi_order_use(&order, draw(6), true, &place);
 		cr_assert_leq(order.count, order.capacity);
 	}
 	cr_assert_lt(find_round_of(&order, "abcdef", &place), 100);
 	expect_followed(&order, "abcdef", &place);
-	order_deinit(&order);
+	zi_order_deinit(&order);
 }
 
-Test(zero_order_rounds, other_ranks_come_around_as_well)
+Test(order_rounds, other_ranks_come_around_as_well)
 {
-	struct zero_order order;
+	struct zi_order order;
 	uint32_t lead = 0, other = 0;
 
-	cr_assert_eq(order_init(&order, 4), 0);
-	cr_assert_eq(order_cycle(&order), 0);
+	cr_assert_eq(zi_order_init(&order, 4), 0);
+	cr_assert_eq(zi_order_cycle(&order), 0);
 	use_all(&order, "abcdabcdabcdabcdabcdabcd", true, &lead);
 	use_all(&order, "abcdabcdab", false, &other);
 	cr_assert_eq(other, 2);
-	cr_assert_eq(order_ahead(&order, other, 2), 0, "behind the end is the beginning");
+	cr_assert_eq(zi_order_ahead(&order, other, 2), 0, "behind the end is the beginning");
 	use_all(&order, "b", false, &other);
 	cr_assert_eq(other, 2, "where it comes next");
 	/* The order becomes shorter than the place of one that lags behind. */
@@ -146,10 +146,10 @@ Test(zero_order_rounds, other_ranks_come_around_as_well)
 	cr_assert_eq(other, 3);
 	use_all(&order, "ababab", true, &lead);
 	expect_order(&order, "ab");
-	cr_assert_eq(order_ahead(&order, 3, 0), 1);
+	cr_assert_eq(zi_order_ahead(&order, 3, 0), 1);
 	use_all(&order, "a", false, &other);
 	cr_assert_eq(other, 1);
 	use_all(&order, "b", false, &other);
 	cr_assert_eq(other, 0);
-	order_deinit(&order);
+	zi_order_deinit(&order);
 }

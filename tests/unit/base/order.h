@@ -5,8 +5,8 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "daemon/zero/job/job.h"
-#include "daemon/zero/param/order.h"
+#include "common/base/cleanup.h"
+#include "common/base/order.h"
 
 static uint64_t state = 1;
 
@@ -17,14 +17,14 @@ static inline uint32_t draw(uint32_t below)
 }
 
 /* Units are letters. */
-static inline void use_all(struct zero_order *order, const char *units, bool is_leading,
+static inline void use_all(struct zi_order *order, const char *units, bool is_leading,
                            uint32_t *place)
 {
 	for (const char *unit = units; *unit; unit++)
-		order_use(order, (uint32_t)(*unit - 'a'), is_leading, place);
+		zi_order_use(order, (uint32_t)(*unit - 'a'), is_leading, place);
 }
 
-static inline void expect_order(const struct zero_order *order, const char *units)
+static inline void expect_order(const struct zi_order *order, const char *units)
 {
 	cr_assert_eq(order->count, strlen(units));
 	for (uint32_t i = 0; i < order->count; i++)

@@ -1,130 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: the order of uses is recorded, followed, and noticed when it changes; what must go for a
- * unit is what is used last (Belady), and a window of the pool is the best one there is. Method:
- * drawn orders beside a brute-force model: for units of one size, the fewest misses that any choice
- * of evictions can have (all sets of units, by dynamic programming); for windows, every place of
- * the pool looked at.
+ * Goal: what must go for a unit is what is used last (Belady), and a window of the pool is the best
+ * one there is. Method: drawn orders beside a brute-force model: for units of one size, the fewest
+ * misses that any choice of evictions can have (all sets of units, by dynamic programming); for
+ * windows, every place of the pool looked at.
  */
 #include <criterion/criterion.h>
 
 #include "daemon/zero/param/room.h"
-#include "tests/unit/zero/order.h"
-
-Test(zero_order, first_step_is_recorded_with_repeats_and_followed)
-{
-	struct zero_order order;
-	uint32_t place = 0;
-
-	cr_assert_eq(order_init(&order, 3), 0);
-	use_all(&order, "abccba", true, &place);
-	cr_assert(order.is_recording);
-	order_step(&order, true, &place);
-	cr_assert_not(order.is_recording);
-	expect_order(&order, "abccba");
-	cr_assert_eq(place, 0);
-	for (int step = 0; step < 3; step++) {
-		use_all(&order, "abccba", true, &place);
-		order_step(&order, true, &place);
-	}
-	expect_order(&order, "abccba");
-	cr_assert_eq(order.change_count, 0);
-	order_deinit(&order);
-}
-
-Test(zero_order, distance_is_counted_in_uses_and_goes_on_into_the_next_step)
-{
-	struct zero_order order;
-	uint32_t place = 0;
-
-	cr_assert_eq(order_init(&order, 4), 0);
-	use_all(&order, "abcba", true, &place);
-	cr_assert_geq(order_distance(&order, 0, place), ZERO_DISTANCE_UNKNOWN, "recording yet");
-	order_step(&order, true, &place);
-	cr_assert_eq(order_distance(&order, 0, 0), 0);
-	cr_assert_eq(order_distance(&order, 2, 0), 2);
-	cr_assert_eq(order_distance(&order, 0, 1), 3);
-	cr_assert_eq(order_distance(&order, 1, 2), 1);
-	cr_assert_eq(order_distance(&order, 1, 4), 2, "one use left, then one more");
-	cr_assert_eq(order_distance(&order, 2, 4), 3);
-	cr_assert_geq(order_distance(&order, 3, 0), ZERO_DISTANCE_UNKNOWN, "never used");
-	order_deinit(&order);
-}
-
-Test(zero_order, what_is_not_known_goes_by_age)
-{
-	struct zero_order order;
-	uint32_t place = 0;
-
-	cr_assert_eq(order_init(&order, 4), 0);
-	use_all(&order, "abc", true, &place);
-	cr_assert_gt(order_distance(&order, 0, place), order_distance(&order, 1, place));
-	cr_assert_gt(order_distance(&order, 1, place), order_distance(&order, 2, place));
-	cr_assert_gt(order_distance(&order, 3, place), order_distance(&order, 0, place));
-	order_deinit(&order);
-}
-
-Test(zero_order, changed_order_is_noticed_once_and_recorded_anew)
-{
-	static const char *const changed[] = { "abdcba", "abccbad", "ab", "dcba" };
-
-	for (size_t i = 0; i < ZI_COUNT_OF(changed); i++) {
-		struct zero_order order;
-		uint32_t place = 0;
-
-		cr_assert_eq(order_init(&order, 4), 0);
-		use_all(&order, "abccba", true, &place);
-		order_step(&order, true, &place);
-		for (int step = 0; step < 3; step++) {
-			use_all(&order, changed[i], true, &place);
-			order_step(&order, true, &place);
-			expect_order(&order, changed[i]);
-			cr_assert_eq(order.change_count, 1, "%s", changed[i]);
-		}
-		order_deinit(&order);
-	}
-}
-
-Test(zero_order, other_ranks_follow_and_change_nothing)
-{
-	struct zero_order order;
-	uint32_t lead = 0, other = 0;
-
-	cr_assert_eq(order_init(&order, 4), 0);
-	use_all(&order, "abccba", true, &lead);
-	order_step(&order, true, &lead);
-	use_all(&order, "ab", false, &other);
-	cr_assert_eq(other, 2);
-	use_all(&order, "d", false, &other);
-	cr_assert_eq(other, 2, "not in the order: not believed");
-	use_all(&order, "b", false, &other);
-	cr_assert_eq(other, 5, "found again where it comes next");
-	use_all(&order, "c", false, &other);
-	cr_assert_eq(other, 5);
-	order_step(&order, false, &other);
-	cr_assert_eq(other, 0);
-	expect_order(&order, "abccba");
-	cr_assert_eq(order.change_count, 0);
-	order_deinit(&order);
-}
-
-Test(zero_order, longer_than_can_be_kept_is_no_change_in_every_step)
-{
-	struct zero_order order;
-	uint32_t place = 0;
-
-	cr_assert_eq(order_init(&order, 1), 0);
-	for (int step = 0; step < 3; step++) {
-		for (uint32_t i = 0; i < 3 * order.capacity; i++)
-			order_use(&order, 0, true, &place);
-		order_step(&order, true, &place);
-		cr_assert_eq(order.count, order.capacity);
-		cr_assert_eq(order.change_count, 0);
-	}
-	order_deinit(&order);
-}
-
-/* ---- eviction ---- */
+#include "tests/unit/base/order.h"
 
 #define UNITS_MAX 6u
 #define USES_MAX  12u
@@ -169,13 +53,13 @@ static uint32_t fewest_misses(const uint32_t *uses, uint32_t count, uint32_t slo
 static uint32_t our_misses(const uint32_t *uses, uint32_t count, uint32_t slots)
 {
 	struct zero_run runs[UNITS_MAX];
-	struct zero_order order;
+	struct zi_order order;
 	uint32_t run_count = 0, place = 0, misses = 0;
 
-	cr_assert_eq(order_init(&order, UNITS_MAX), 0);
+	cr_assert_eq(zi_order_init(&order, UNITS_MAX), 0);
 	for (uint32_t i = 0; i < count; i++)
-		order_use(&order, uses[i], true, &place);
-	order_step(&order, true, &place);
+		zi_order_use(&order, uses[i], true, &place);
+	zi_order_step(&order, true, &place);
 	for (uint32_t i = 0; i < STEPS * count; i++) {
 		uint32_t unit = uses[i % count];
 		struct zero_room room;
@@ -183,7 +67,7 @@ static uint32_t our_misses(const uint32_t *uses, uint32_t count, uint32_t slots)
 
 		for (uint32_t k = 0; k < run_count; k++) {
 			is_here |= runs[k].unit == unit;
-			runs[k].distance = order_distance(&order, runs[k].unit, place);
+			runs[k].distance = zi_order_distance(&order, runs[k].unit, place);
 		}
 		if (!is_here) {
 			misses++;
@@ -200,15 +84,15 @@ static uint32_t our_misses(const uint32_t *uses, uint32_t count, uint32_t slots)
 			runs[room.run_first] =
 				(struct zero_run){ .unit = unit, .first = room.first, .count = 1 };
 		}
-		order_use(&order, unit, true, &place);
+		zi_order_use(&order, unit, true, &place);
 		if ((i + 1) % count == 0)
-			order_step(&order, true, &place);
+			zi_order_step(&order, true, &place);
 	}
-	order_deinit(&order);
+	zi_order_deinit(&order);
 	return misses;
 }
 
-Test(zero_order, eviction_of_equal_units_is_as_good_as_any_can_be)
+Test(zero_room, eviction_of_equal_units_is_as_good_as_any_can_be)
 {
 	for (uint32_t round = 0; round < 400; round++) {
 		uint32_t uses[USES_MAX];
@@ -230,7 +114,7 @@ static bool best_window(const struct zero_shelf *shelf, uint32_t wanted, uint64_
 	bool is_found = false;
 
 	for (uint32_t first = 0; first + wanted <= shelf->slot_count; first++) {
-		uint64_t distance = ZERO_DISTANCE_NEVER;
+		uint64_t distance = ZI_DISTANCE_NEVER;
 		uint32_t count = 0;
 		bool is_free = first >= shelf->seam || first + wanted <= shelf->seam;
 
@@ -254,7 +138,7 @@ static bool best_window(const struct zero_shelf *shelf, uint32_t wanted, uint64_
 	return is_found;
 }
 
-Test(zero_order, chosen_window_is_the_best_of_all)
+Test(zero_room, chosen_window_is_the_best_of_all)
 {
 	uint32_t found_count = 0;
 
@@ -262,8 +146,7 @@ Test(zero_order, chosen_window_is_the_best_of_all)
 		struct zero_run runs[16];
 		uint32_t run_count = 0, slots = 1 + draw(24), end = draw(4), count = 0;
 		uint32_t wanted = 1 + draw(slots);
-		uint64_t soonest = draw(3) ? 0 : draw(8), distance = 0,
-			 chosen = ZERO_DISTANCE_NEVER;
+		uint64_t soonest = draw(3) ? 0 : draw(8), distance = 0, chosen = ZI_DISTANCE_NEVER;
 		struct zero_shelf shelf = { .runs = runs,
 			                    .slot_count = slots,
 			                    .seam = draw(2) ? draw(slots) : 0 };
@@ -315,7 +198,7 @@ static void put_run(struct zero_run *runs, uint32_t *run_count, const struct zer
 		(struct zero_run){ .unit = unit, .first = room->first, .count = count };
 }
 
-Test(zero_order, one_pinned_unit_leaves_room_for_any_other)
+Test(zero_room, one_pinned_unit_leaves_room_for_any_other)
 {
 	uint32_t is_halved[2] = { 0 };
 
@@ -348,7 +231,7 @@ Test(zero_order, one_pinned_unit_leaves_room_for_any_other)
 }
 
 /* Two small units are pinned at most: a unit that stays, and a block. */
-Test(zero_order, an_uneven_pool_keeps_room_for_the_largest_unit)
+Test(zero_room, an_uneven_pool_keeps_room_for_the_largest_unit)
 {
 	uint32_t above_count = 0;
 
@@ -390,7 +273,7 @@ Test(zero_order, an_uneven_pool_keeps_room_for_the_largest_unit)
 }
 
 /* As before: where a shorter unit would not fit below, and where there is none. */
-Test(zero_order, a_pool_below_two_of_the_largest_is_whole_for_other_models)
+Test(zero_room, a_pool_below_two_of_the_largest_is_whole_for_other_models)
 {
 	uint32_t largest = 0, second = 0;
 	bool is_uneven = true;

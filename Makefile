@@ -76,7 +76,7 @@ endif
 
 # ---- modules ----------------------------------------------------------------------------------
 # Bottom up; link order is the reverse. EOL closes each list.
-MODULES := common/base common/wire kernels nvme libclient daemon/catalog daemon/topo daemon/device \
+MODULES := common/base common/wire common/gpu kernels nvme libclient daemon/catalog daemon/topo daemon/device \
 	daemon/coll daemon/worker daemon/tier daemon/zero daemon/session
 
 # Rooms: folders inside a module, for people; the archive is the module's.
@@ -94,7 +94,7 @@ archive = $(BUILD)/$(subst /,_,$(1)).a
 LIBCLIENT_A := $(call archive,libclient) $(call archive,common/wire) $(call archive,kernels) \
 	$(call archive,common/base)
 DAEMON_A := $(foreach m,daemon/session daemon/zero daemon/tier daemon/worker daemon/coll \
-	daemon/device daemon/topo daemon/catalog nvme kernels common/wire common/base,$(call archive,$(m)))
+	daemon/device daemon/topo daemon/catalog nvme kernels common/gpu common/wire common/base,$(call archive,$(m)))
 
 LIBS_daemon := -luring -lhwloc -lnuma -lsqlite3 -ljansson -linih -lm
 LIBS_client := -ljansson -lm

@@ -35,6 +35,9 @@ $(BUILD)/tests/fuzz/fuzz_calls: $(patsubst %.c,$(BUILD)/%.o,$(wildcard daemon/wo
 $(BUILD)/tests/fuzz/fuzz_links: $(call net_object,links)
 $(BUILD)/tests/fuzz/fuzz_orders: $(foreach part,worker_requests worker_ops way rights check,$(call net_object,$(part)))
 
+# The chunk ring beside its model.
+$(BUILD)/tests/fuzz/fuzz_gpu_ring: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/harness/ring_model*.c))
+
 # zinf-net is the target's.
 $(BUILD)/tests/fuzz/fuzz_answers: LDFLAGS += -Wl,--wrap=spawn_worker,--wrap=spawn_reap
 

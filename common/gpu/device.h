@@ -41,16 +41,16 @@ struct zi_gpu_device {
 	bool is_integrated;     /* its memory is the CPU's */
 };
 
-/* How many GPUs the process sees; more than ZI_GPU_DEVICES_MAX: that many. Return: 0, or the errno of
- * the driver, with @text. */
+/* How many GPUs the process sees, at most ZI_GPU_DEVICES_MAX. Return: 0, or the errno of the
+ * driver, with @text. */
 int zi_gpu_device_count(const struct zi_gpu_driver *driver, uint32_t *ret_count,
                         struct zi_text *text);
-/* @index: below zi_gpu_device_count(). Return: 0; -ENODEV there is no such GPU; another errno of the
- * driver. */
+/* @index: below what zi_gpu_device_count() gives. Return: 0; -ENODEV there is no such GPU; another
+ * errno of the driver. */
 int zi_gpu_device_describe(const struct zi_gpu_driver *driver, uint32_t index,
                            struct zi_gpu_device *ret_device, struct zi_text *text);
-/* The GPU with this UUID, in any case of letters. Return: as zi_gpu_device_describe(); @text then names
- * the GPUs that the process sees. */
+/* The GPU with this UUID, in any case of letters. Return: 0; -ENODEV the process does not see it,
+ * and @text has the number of GPUs and the first one's UUID; another errno of the driver. */
 int zi_gpu_device_find(const struct zi_gpu_driver *driver, const char *uuid,
                        struct zi_gpu_device *ret_device, struct zi_text *text);
 /* Can zinf's chunks lie on it, and a context use it? Return: 0; -ENOTSUP, with what it lacks. */

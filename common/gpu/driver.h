@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA driver of this machine, opened at run time, for libzinf and the worker zinf-gpu: the
- * table of functions, and what its codes mean as errno and as words. Floor 1.
+ * The CUDA driver of this machine, opened at run time, for libzinf and the worker zinf-gpu. What
+ * its codes mean: error.h. GPUs as plain structs: device.h. Floor 1.
  *
  * A struct zi_gpu_driver is constant once it is open: any thread may use it. Opening calls cuInit()
- * and makes no context. A process that describes devices (device.h) and creates chunks has no
+ * and makes no context. A process that describes devices and creates chunks has no
  * context either, so that no kernel's error reaches it. After fork() the child cannot use the
  * driver of its parent.
  */
 #pragma once
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/gpu/cuda.h"
+#include "common/gpu/error.h"
 
 struct zi_text;
 
@@ -47,17 +47,8 @@ int zi_gpu_driver_open(struct zi_gpu_driver *driver, const char *path, struct zi
  * may run in it; what the caller made (contexts, memory) stays until the process ends. */
 void zi_gpu_driver_close(struct zi_gpu_driver *driver);
 
-/* A code of the driver as errno: 0 for success, else negative. -EAGAIN for ZI_CUDA_NOT_READY. */
-int zi_gpu_errno(int code);
-/* Codes after which the context takes no more work: the process must end. */
-bool zi_gpu_is_sticky(int code);
-/* Tells in @text (may be NULL) what failed (@format: "cuMemCreate of 64 MiB on GPU-…"), the code, its
- * name, and what to do where that is known. @code: not ZI_CUDA_SUCCESS. Return: zi_gpu_errno(). */
-int zi_gpu_error(const struct zi_gpu_driver *driver, int code, struct zi_text *text,
-                 const char *format, ...) __attribute__((format(printf, 4, 5)));
-
-/* What a chunk is: memory of the device with this number in this process, that can be exported as a
- * file descriptor. For cuMemCreate() and cuMemGetAllocationGranularity(). */
+/* What a chunk is: memory of the device with this number in this process. A chunk can be exported
+ * as a file descriptor. For cuMemCreate() and cuMemGetAllocationGranularity(). */
 static inline struct zi_cuda_allocation zi_gpu_chunk(int device)
 {
 	return (struct zi_cuda_allocation){

@@ -115,7 +115,8 @@ static int read_names(const struct zi_cuda *cuda, struct zi_gpu_device *device)
 	device->pci[sizeof(device->pci) - 1] = '\0';
 	for (char *c = device->pci; *c; c++)
 		*c = (char)tolower((unsigned char)*c);
-	device->is_mig = memcmp(own, whole, sizeof(own)) != 0;
+	/* The name ("NVIDIA A100 MIG 1g.5gb") tells it too, should both UUIDs be the instance's. */
+	device->is_mig = memcmp(own, whole, sizeof(own)) != 0 || strstr(device->name, " MIG ");
 	format_uuid(own, device->is_mig, device->uuid);
 	return ZI_CUDA_SUCCESS;
 }
@@ -194,24 +195,28 @@ int zi_gpu_device_find(const struct zi_gpu_driver *driver, const char *uuid,
 		if (!i)
 			memcpy(first, device.uuid, sizeof(first));
 	}
-	return err_origin(zi_text_error(
-		text, -ENODEV,
-		"no GPU '%.48s' among the %u that this process sees%s%s: check CUDA_VISIBLE_DEVICES and "
-		"nvidia-smi -L",
-		uuid, count, count ? ", the first is " : "", first));
+	return err_origin(
+		zi_text_error(text, -ENODEV,
+	                      "no GPU '%.48s' among the %u that this process sees%s%s: check "
+	                      "CUDA_VISIBLE_DEVICES and nvidia-smi -L",
+	                      uuid, count, count ? ", the first is " : "", first));
 }
 
 /* See device.h. */
 int zi_gpu_device_check(const struct zi_gpu_device *device, struct zi_text *text)
 {
+	char granularity[96];
 	const char *lack = NULL;
 
+	(void)snprintf(granularity, sizeof(granularity),
+	               "has an allocation granularity of %s, no multiple of 2 MiB",
+	               zi_format_bytes(device->granularity_bytes).chars); /* Fits. */
 	if (!device->has_vmm)
 		lack = "has no virtual memory management (attribute 102 is 0)";
 	else if (!device->has_posix_fds)
 		lack = "cannot export memory as file descriptors (attribute 103 is 0)";
-	else if (!device->granularity_bytes || device->granularity_bytes % (2u << 20))
-		lack = "has an allocation granularity that is no multiple of 2 MiB";
+	else if (!device->granularity_bytes || device->granularity_bytes % ZI_GPU_GRAIN_BYTES)
+		lack = granularity;
 	else if (device->compute_mode == ZI_CUDA_MODE_PROHIBITED)
 		lack = "is in compute mode PROHIBITED (nvidia-smi -c DEFAULT changes that)";
 	if (!lack)

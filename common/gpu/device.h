@@ -19,6 +19,8 @@ struct zi_text;
 #define ZI_GPU_PCI_BYTES 16u
 /* Of one process. */
 #define ZI_GPU_DEVICES_MAX 64u
+/* Chunks are multiples of it, as units begin at multiples of huge pages. */
+#define ZI_GPU_GRAIN_BYTES (2u << 20)
 
 struct zi_gpu_device {
 	char uuid[ZI_GPU_UUID_BYTES];

@@ -161,8 +161,8 @@ static int fill(struct zi_gpu_driver *driver, struct zi_text *text)
 		return 0;
 	return err_origin(zi_text_error(
 		text, -ENOTSUP,
-		"the driver '%s' (CUDA %d.%d) lacks %u of %u functions, %s the first: install a whole "
-		"NVIDIA driver",
+		"the driver '%.96s' (CUDA %d.%d) lacks %u of %u functions, %s the first: install "
+		"a whole NVIDIA driver",
 		driver->path, driver->version / 1000, driver->version % 1000 / 10, missing_count,
 		ZI_CUDA_FUNCTIONS, missing));
 }
@@ -178,19 +178,19 @@ static int ask_version(struct zi_gpu_driver *driver, struct zi_text *text)
 	if (!get_version)
 		return err_origin(zi_text_error(
 			text, -ELIBBAD,
-			"'%s' is no CUDA driver, as it lacks cuDriverGetVersion: name the NVIDIA "
-			"driver's " ZI_GPU_DRIVER_NAME,
+			"'%.96s' is no CUDA driver, as it lacks cuDriverGetVersion: name the "
+			"NVIDIA driver's " ZI_GPU_DRIVER_NAME,
 			driver->path));
 	code = get_version(&driver->version);
 	if (code)
-		return err_origin(
-			zi_gpu_error(NULL, code, text, "cuDriverGetVersion of '%s'", driver->path));
+		return err_origin(zi_gpu_error(NULL, code, text, "cuDriverGetVersion of '%.96s'",
+		                               driver->path));
 	if (driver->version >= ZI_GPU_VERSION_MIN)
 		return 0;
 	return err_origin(zi_text_error(
 		text, -ENOTSUP,
-		"the driver '%s' is of CUDA %d.%d, and zinf needs CUDA %d.%d (NVIDIA driver 470) or "
-		"newer: update it",
+		"the driver '%.96s' is of CUDA %d.%d, and zinf needs CUDA %d.%d (NVIDIA driver "
+		"470) or newer: update it",
 		driver->path, driver->version / 1000, driver->version % 1000 / 10,
 		ZI_GPU_VERSION_MIN / 1000, ZI_GPU_VERSION_MIN % 1000 / 10));
 }
@@ -209,7 +209,7 @@ static int start(struct zi_gpu_driver *driver, struct zi_text *text)
 	code = driver->cuda.cuInit(0);
 	if (code)
 		return err_origin(
-			zi_gpu_error(&driver->cuda, code, text, "cuInit of '%s'", driver->path));
+			zi_gpu_error(&driver->cuda, code, text, "cuInit of '%.96s'", driver->path));
 	return 0;
 }
 

@@ -43,7 +43,7 @@ folder_programs = $(filter $(BUILD)/tests/$(1)/%,$(UNIT_RUN) $(UNIT_FILE_BIN))
 # Half of a build is tests. Test files are not optimized, as they drive what is; what computes for them is.
 ifneq (,$(filter release asan,$(VARIANT)))
 $(BUILD)/tests/%.o: CFLAGS += -O0
-$(patsubst %,$(BUILD)/tests/%/%.o,harness fake kernels power fuzz stress coll): CFLAGS += -O1
+$(patsubst %,$(BUILD)/tests/%/%.o,harness fake gpu kernels power fuzz stress coll): CFLAGS += -O1
 endif
 # Criterion's asserts, shorter (tests/harness/asserts.h).
 $(patsubst %,$(BUILD)/tests/%/%.o,unit system kernels nodes): CFLAGS += -include tests/harness/asserts.h
@@ -115,6 +115,7 @@ $$(BUILD)/$(1)/bin/zinfd: $$(call objects,daemon) $(3) $$(DAEMON_A)
 build-tests: $$(BUILD)/$(1)/bin/zinfd
 endef
 
+include tests/gpu/gpu.mk
 include tests/fuzz/fuzz.mk
 include tests/nodes/nodes.mk
 

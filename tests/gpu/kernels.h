@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Host versions of kernels, found by name. */
+#pragma once
+
+#include <stdint.h>
+
+#include "tests/gpu/fake_gpu.h"
+
+/* The kernels that every fake GPU knows. */
+extern const struct fake_kernel fake_kernels[];
+extern const uint32_t fake_kernel_count;

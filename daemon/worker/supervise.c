@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker program seen from the daemon; see supervise.h. Floor 3. The loop's thread. */
+/* zinf-net seen from the daemon; see supervise.h. Floor 3. The loop's thread. */
 #include "daemon/worker/supervise.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "common/base/assert.h"
-#include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
-#include "common/base/fd.h"
 #include "common/wire/control.h"
 #include "daemon/worker/spawn.h"
 #include "daemon/worker/supervise_private.h"
@@ -23,27 +17,23 @@
 #define SUPERVISE_PONG_NS (5 * ZI_NS_PER_S)
 /* A worker tells of its own time-outs, after it has asked the others whose fault it is. */
 #define SUPERVISE_GRACE_NS (4 * ZI_NS_PER_S)
-/* Linux has none beyond it: pointers end there. */
-#define SUPERVISE_ERRNO_MAX 4095
 /* Mapping a slab makes page tables: nothing that waits for others. */
 #define SUPERVISE_MAP_MS 10000u
 
-static void heart_due(struct zi_timer *timer);
+static_assert((int)NET_WORKER_DOWN == (int)PROCESS_DOWN, "net_worker_state()");
+static_assert((int)NET_WORKER_STARTING == (int)PROCESS_STARTING, "net_worker_state()");
+static_assert((int)NET_WORKER_UP == (int)PROCESS_UP, "net_worker_state()");
 
-static void beat(struct net_worker *worker, uint64_t after_ns)
+static struct net_worker *worker_of(struct process *process)
 {
-	zi_loop_arm(worker->loop, &worker->heart, zi_clock_deadline_ns(after_ns), heart_due);
+	return container_of(process, struct net_worker, process);
 }
 
 static void request_end(struct net_request *request, int error, uint32_t culprit,
                         const struct zi_text *text, uint64_t busy_ns)
 {
-	struct net_worker *worker = request->worker;
+	struct net_worker *worker = worker_of(request->base.process);
 
-	zi_loop_disarm(&request->limit);
-	zi_list_remove(&request->link);
-	assert(worker->request_count > 0);
-	worker->request_count--;
 	if (request == worker->talk.request)
 		supervise_talk_end(worker);
 	request->error = error;
@@ -53,92 +43,10 @@ static void request_end(struct net_request *request, int error, uint32_t culprit
 	request->done(request); /* The request is its owner's again, who may make another. */
 }
 
-/* The process is taken away; then its requests hear of it, those that they make anew do not. */
-void supervise_end(struct net_worker *worker, int error, const struct zi_text *why)
-{
-	struct zi_list orphans;
-	struct zi_text text, fate;
-	pid_t pid = worker->pid;
-
-	assert(worker->state != NET_WORKER_DOWN);
-	zi_loop_disarm(&worker->heart);
-	zi_loop_remove(&worker->control);
-	zi_loop_remove(&worker->exited);
-	(void)zi_close(worker->control.fd);
-	/* By the pidfd, which names this process whatever became of its number. */
-	(void)syscall(SYS_pidfd_send_signal, worker->exited.fd, SIGKILL, NULL, 0);
-	spawn_reap(worker->exited.fd, &fate);
-	(void)zi_close(worker->exited.fd);
-	worker->state = NET_WORKER_DOWN;
-	supervise_talk_end(worker);
-	worker->pid = 0;
-	if (why)
-		zi_text_set(&text, "%s", why->chars);
-	else
-		zi_text_set(&text, "zinf-net (pid %d) %s", (int)pid, fate.chars);
-	zi_list_init(&orphans);
-	zi_list_for_each_safe(link, &worker->requests) {
-		zi_list_remove(link);
-		zi_list_push_back(&orphans, link);
-	}
-	while (!zi_list_is_empty(&orphans))
-		request_end(container_of(orphans.next, struct net_request, link), error,
-		            NET_CULPRIT_NONE, &text, 0);
-	if (worker->options.ended)
-		worker->options.ended(worker->options.arg, &text);
-}
-
-static void worker_exited(struct zi_source *source, uint32_t events)
-{
-	struct net_worker *worker = container_of(source, struct net_worker, exited);
-
-	(void)events; /* There is one alone. */
-	supervise_end(worker, -EPIPE, NULL);
-}
-
 /* Documented in supervise_private.h. */
 int supervise_send(struct net_worker *worker, const struct net_header *header, int fd)
 {
-	char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8))) = { 0 };
-	struct iovec part = { (void *)header, header->bytes }; /* Read alone. */
-	struct msghdr packet = { .msg_iov = &part, .msg_iovlen = 1 };
-	ssize_t r;
-
-	if (fd >= 0) {
-		struct cmsghdr *extra = (struct cmsghdr *)control;
-
-		packet.msg_control = control;
-		packet.msg_controllen = sizeof(control);
-		*extra = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)),
-			                   .cmsg_level = SOL_SOCKET,
-			                   .cmsg_type = SCM_RIGHTS };
-		memcpy(CMSG_DATA(extra), &fd, sizeof(fd));
-	}
-	do
-		r = sendmsg(worker->control.fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT);
-	while (r < 0 && errno == EINTR);
-	if (r < 0 && (errno == EAGAIN || errno == ENOBUFS))
-		return err_origin(-EBUSY);
-	return r < 0 ? err_origin(-ENOTCONN) : 0; /* Its end is on its way to us. */
-}
-
-static void heart_due(struct zi_timer *timer)
-{
-	struct net_worker *worker = container_of(timer, struct net_worker, heart);
-	struct net_header ping = { NET_PING, sizeof(ping), 0 };
-	struct zi_text text;
-
-	if (worker->is_pinged || worker->state == NET_WORKER_STARTING) {
-		zi_text_set(&text, "zinf-net (pid %d) hung: it did not answer for %lu ms",
-		            (int)worker->pid,
-		            (unsigned long)(worker->options.pong_ns / ZI_NS_PER_MS));
-		supervise_end(worker, -ETIMEDOUT, &text);
-		return;
-	}
-	worker->is_pinged = true;
-	/* Not sent: then there is no answer either. */
-	(void)supervise_send(worker, &ping, -1);
-	beat(worker, worker->options.pong_ns);
+	return err_trace(process_send(&worker->process, header, header->bytes, fd));
 }
 
 /* ---- answers ---- */
@@ -149,60 +57,50 @@ static void handle_hello(struct net_worker *worker, uint64_t version)
 	struct zi_text text;
 
 	if (version == ZI_COLL_VERSION) {
-		worker->state = NET_WORKER_UP;
-		beat(worker, worker->options.ping_ns);
+		process_greeted(&worker->process);
 		return;
 	}
 	zi_text_set(&text,
 	            "%s makes collectives by version %llu, zinfd " ZINF_VERSION
 	            " by version %u: restart zinfd, or install both of one release",
 	            worker->options.program, (unsigned long long)version, ZI_COLL_VERSION);
-	supervise_end(worker, -EPROTONOSUPPORT, &text);
-}
-
-/* 0 or such an errno as Linux has. */
-static int error_of(const struct net_done *done)
-{
-	return done->error > 0 || done->error < -SUPERVISE_ERRNO_MAX ? -EPROTO : done->error;
+	process_end(&worker->process, -EPROTONOSUPPORT, &text);
 }
 
 static void handle_done(struct net_worker *worker, const struct net_done *done)
 {
-	zi_list_for_each(link, &worker->requests) {
-		struct net_request *request = container_of(link, struct net_request, link);
-		struct zi_text text = done->text;
+	struct process_request *base = process_find(&worker->process, done->header.cookie);
+	struct net_request *request;
+	struct zi_text text = done->text;
 
-		if (request->cookie != done->header.cookie)
-			continue;
-		text.chars[sizeof(text.chars) - 1] = '\0';
-		request->reply = *done;
-		request_end(request, error_of(done), done->culprit, &text, done->busy_ns);
-		return;
-	}
-	/* One that was given up. */
+	if (!base)
+		return; /* One that was given up. */
+	request = container_of(base, struct net_request, base);
+	text.chars[sizeof(text.chars) - 1] = '\0';
+	request->reply = *done;
+	process_pop(base);
+	request_end(request, process_errno(done->error), done->culprit, &text, done->busy_ns);
 }
 
-static void control_ready(struct zi_source *source, uint32_t events)
+static void worker_ready(struct process *process)
 {
-	struct net_worker *worker = container_of(source, struct net_worker, control);
+	struct net_worker *worker = worker_of(process);
 	union net_message message;
 	struct zi_text text;
-	ssize_t bytes = recv(source->fd, &message, sizeof(message), MSG_DONTWAIT);
+	ssize_t bytes = recv(process->control.fd, &message, sizeof(message), MSG_DONTWAIT);
 
-	(void)events; /* The end shows in recv(). */
 	if (bytes < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (bytes <= 0) {
 		/* It is about to exit; or it has closed its end alone, and is of no use. */
-		supervise_end(worker, -EPIPE, NULL);
+		process_end(process, -EPIPE, NULL);
 		return;
 	}
 	if (bytes == sizeof(message.header) && message.header.type == NET_HELLO &&
-	    worker->state == NET_WORKER_STARTING) {
+	    process->state == PROCESS_STARTING) {
 		handle_hello(worker, message.header.cookie);
 	} else if (bytes == sizeof(message.header) && message.header.type == NET_PONG) {
-		worker->is_pinged = false;
-		beat(worker, worker->options.ping_ns);
+		process_answered(process);
 	} else if (bytes == sizeof(message.done) && message.header.type == NET_DONE) {
 		handle_done(worker, &message.done);
 	} else if (bytes == sizeof(message.header) && message.header.type == NET_LATE) {
@@ -223,33 +121,56 @@ static void control_ready(struct zi_source *source, uint32_t events)
 	} else {
 		zi_text_set(&text,
 		            "zinf-net (pid %d) sent a message of type %u, %zd bytes: none of its",
-		            (int)worker->pid, message.header.type, bytes);
-		supervise_end(worker, -EPROTO, &text);
+		            (int)process->pid, message.header.type, bytes);
+		process_end(process, -EPROTO, &text);
 	}
 }
 
-/* ---- requests ---- */
-
-static void limit_due(struct zi_timer *timer)
+static void worker_ping(struct process *process)
 {
-	struct net_request *request = container_of(timer, struct net_request, limit);
-	struct net_worker *worker = request->worker;
-	struct zi_text text;
+	struct net_header ping = { NET_PING, sizeof(ping), 0 };
 
-	zi_text_set(&text, "zinf-net (pid %d) hung: a request had no answer past its deadline",
-	            (int)worker->pid);
-	supervise_end(worker, -ETIMEDOUT, &text);
+	/* Not sent: then there is no answer either. */
+	(void)supervise_send(worker_of(process), &ping, -1);
 }
+
+static void worker_down(struct process *process)
+{
+	supervise_talk_end(worker_of(process));
+}
+
+static void worker_fail(struct process_request *request, int error, const struct zi_text *text)
+{
+	request_end(container_of(request, struct net_request, base), error, NET_CULPRIT_NONE, text,
+	            0);
+}
+
+static void worker_ended(struct process *process, int error, const struct zi_text *text)
+{
+	struct net_worker *worker = worker_of(process);
+
+	(void)error; /* Its requests had it. */
+	if (worker->options.ended)
+		worker->options.ended(worker->options.arg, text);
+}
+
+static const struct process_class supervise_class = { .ready = worker_ready,
+	                                              .ping = worker_ping,
+	                                              .down = worker_down,
+	                                              .fail = worker_fail,
+	                                              .ended = worker_ended };
+
+/* ---- requests ---- */
 
 /* The oldest is served first: those before it have their time, too. */
 static uint64_t limit_ns(const struct net_worker *worker, uint64_t timeout_ms)
 {
 	uint64_t latest_ns = zi_clock_now_ns();
 
-	if (!zi_list_is_empty(&worker->requests))
-		latest_ns = ZI_MAX(latest_ns,
-		                   container_of(worker->requests.prev, struct net_request, link)
-		                           ->limit.deadline_ns);
+	if (!zi_list_is_empty(&worker->process.requests))
+		latest_ns = ZI_MAX(latest_ns, container_of(worker->process.requests.prev,
+		                                           struct process_request, link)
+		                                      ->limit.deadline_ns);
 	return latest_ns + timeout_ms * ZI_NS_PER_MS + SUPERVISE_GRACE_NS;
 }
 
@@ -258,24 +179,20 @@ int supervise_submit(struct net_worker *worker, struct net_request *request,
                      struct net_header *header, uint32_t type, uint32_t bytes, uint64_t timeout_ms,
                      int fd)
 {
+	struct process *process = &worker->process;
 	int r;
 
 	assert(request->done);
-	if (worker->state == NET_WORKER_DOWN)
-		return err_origin(-ENOTCONN);
-	if (worker->request_count >= NET_QUEUE_MAX)
-		return err_origin(-EBUSY);
-	*header = (struct net_header){ type, bytes, ++worker->cookie };
+	r = process_admits(process);
+	if (r)
+		return err_trace(r);
+	*header = (struct net_header){ type, bytes, process_next_cookie(process) };
 	r = supervise_send(worker, header, fd);
 	if (r)
 		return err_trace(r);
-	request->worker = worker;
-	request->cookie = worker->cookie;
-	request->limit = (struct zi_timer){ .loop = NULL };
-	if (timeout_ms != SUPERVISE_NO_LIMIT)
-		zi_loop_arm(worker->loop, &request->limit, limit_ns(worker, timeout_ms), limit_due);
-	zi_list_push_back(&worker->requests, &request->link);
-	worker->request_count++;
+	process_push(process, &request->base, header->cookie,
+	             timeout_ms == SUPERVISE_NO_LIMIT ? PROCESS_NO_LIMIT
+	                                              : limit_ns(worker, timeout_ms));
 	return 0;
 }
 
@@ -329,14 +246,14 @@ void net_worker_abort(struct net_worker *worker, int error, const struct zi_text
 		                     .text = *text };
 
 	/* One that takes no message hangs, and is ended for that. */
-	if (worker->state == NET_WORKER_UP)
+	if (worker->process.state == PROCESS_UP)
 		(void)supervise_send(worker, &message.header, -1);
 }
 
 void net_worker_kill(struct net_worker *worker, const struct zi_text *text)
 {
-	if (worker->state != NET_WORKER_DOWN)
-		supervise_end(worker, -ECANCELED, text);
+	if (worker->process.state != PROCESS_DOWN)
+		process_end(&worker->process, -ECANCELED, text);
 }
 
 /* ---- life ---- */
@@ -345,14 +262,21 @@ int net_worker_new(struct zi_loop *loop, const struct net_worker_options *option
                    struct net_worker **ret_worker)
 {
 	struct net_worker *worker = calloc(1, sizeof(*worker));
+	uint64_t pong_ns;
 
 	if (!worker)
 		return err_origin(-ENOMEM);
 	worker->options = *options;
-	worker->options.ping_ns = options->ping_ns ? options->ping_ns : SUPERVISE_PING_NS;
-	worker->options.pong_ns = options->pong_ns ? options->pong_ns : SUPERVISE_PONG_NS;
-	worker->loop = loop;
-	zi_list_init(&worker->requests);
+	pong_ns = options->pong_ns ? options->pong_ns : SUPERVISE_PONG_NS;
+	process_init(&worker->process, loop,
+	             &(struct process_options){
+			     .class = &supervise_class,
+			     .name = "zinf-net",
+			     .requests_max = NET_QUEUE_MAX,
+			     .ping_ns = options->ping_ns ? options->ping_ns : SUPERVISE_PING_NS,
+			     .pong_ns = pong_ns,
+			     .greeting_ns = pong_ns,
+		     });
 	*ret_worker = worker;
 	return 0;
 }
@@ -364,50 +288,30 @@ struct net_worker *net_worker_free(struct net_worker *worker)
 	if (!worker)
 		return NULL;
 	worker->options.ended = NULL;
-	if (worker->state != NET_WORKER_DOWN)
-		supervise_end(worker, -ESHUTDOWN, &text);
-	assert(!worker->request_count);
+	process_deinit(&worker->process, &text);
 	free(worker);
 	return NULL;
 }
 
 int net_worker_start(struct net_worker *worker, struct zi_text *text)
 {
-	int fd, pidfd, r;
-	pid_t pid;
+	struct spawned spawned;
+	int r;
 
-	assert(worker->state == NET_WORKER_DOWN);
-	r = spawn_worker(worker->options.program, worker->options.uid, text, &fd, &pidfd, &pid);
+	assert(worker->process.state == PROCESS_DOWN);
+	r = spawn_worker(worker->options.program, worker->options.uid, text, &spawned.fd,
+	                 &spawned.pidfd, &spawned.pid);
 	if (r)
 		return err_trace(r);
-	r = zi_loop_add(worker->loop, &worker->control, fd, EPOLLIN, control_ready);
-	if (!r) {
-		r = zi_loop_add(worker->loop, &worker->exited, pidfd, EPOLLIN, worker_exited);
-		if (r)
-			zi_loop_remove(&worker->control);
-	}
-	if (r) {
-		struct zi_text fate;
-
-		(void)zi_close(fd); /* At which it ends. */
-		spawn_reap(pidfd, &fate);
-		(void)zi_close(pidfd);
-		return err_trace(zi_text_error(text, r, "watching %s: %s", worker->options.program,
-		                               strerror(-r)));
-	}
-	worker->pid = pid;
-	worker->is_pinged = false;
-	worker->state = NET_WORKER_STARTING;
-	beat(worker, worker->options.pong_ns);
-	return 0;
+	return err_trace(process_adopt(&worker->process, worker->options.program, &spawned, text));
 }
 
 enum net_worker_state net_worker_state(const struct net_worker *worker)
 {
-	return worker->state;
+	return (enum net_worker_state)worker->process.state;
 }
 
 pid_t net_worker_pid(const struct net_worker *worker)
 {
-	return worker->pid;
+	return worker->process.pid;
 }

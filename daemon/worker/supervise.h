@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A worker program seen from the daemon: started, spoken to, watched, and started anew when asked.
- * Floor 3. A worker belongs to its loop's thread.
- *
- *            start            HELLO                exits, hangs, talks nonsense
- *   DOWN ──────────▶ STARTING ──────▶ UP ────────────────────────────────────▶ DOWN
+ * zinf-net seen from the daemon: a process (process.h) that is started when asked, and spoken to in
+ * the messages of net.h. Floor 3. A worker belongs to its loop's thread.
  *
  * Its end fails what it was asked for, with its reason, and nothing else: a crash or a hang costs
- * one job its operations across nodes. Requests may be made from STARTING on. A worker that does
- * not answer to PING, or a request that is not answered past its deadline, is killed.
+ * one job its operations across nodes. Requests may be made from STARTING on.
  */
 #pragma once
 
@@ -17,6 +13,7 @@
 
 #include "common/base/loop.h"
 #include "daemon/worker/net.h"
+#include "daemon/worker/process.h"
 
 struct net_worker;
 struct net_request;
@@ -50,10 +47,7 @@ struct net_request {
 	struct net_done reply; /* of MEET: who is where */
 
 	/* The worker's own. */
-	struct net_worker *worker;
-	struct zi_list link;
-	struct zi_timer limit;
-	uint64_t cookie;
+	struct process_request base;
 };
 
 struct net_worker_options {

@@ -5,7 +5,7 @@
 #include "daemon/worker/supervise.h"
 
 /* Of a request that lasts as long as its group or talk; nothing but an abort comes after it. */
-#define SUPERVISE_NO_LIMIT UINT64_MAX
+#define SUPERVISE_NO_LIMIT PROCESS_NO_LIMIT
 
 /* Entries, and pulls, that the worker has of the daemon's. */
 struct supervise_talk {
@@ -18,22 +18,12 @@ struct supervise_talk {
 
 struct net_worker {
 	struct net_worker_options options;
-	struct zi_loop *loop;
-	enum net_worker_state state;
-	struct zi_source control, exited;
-	struct zi_timer heart; /* the next PING, or the end of patience with its answer */
-	bool is_pinged;
-	pid_t pid;
-	struct zi_list requests;
-	uint32_t request_count;
-	uint64_t cookie;
+	struct process process;
 	struct supervise_talk talk;
 };
 
 /* ---- supervise.c ---- */
 
-/* The process is taken away; then its requests hear of it, those that they make anew do not. */
-void supervise_end(struct net_worker *worker, int error, const struct zi_text *why);
 /* Return: 0; -EBUSY the socket is full, -ENOTCONN. */
 int supervise_send(struct net_worker *worker, const struct net_header *header, int fd);
 /* Return: as net_worker_join(). @header: of the message, filled here. */

@@ -25,7 +25,7 @@ static void writable_due(struct zi_timer *timer)
 static void tell_writable(struct net_worker *worker, uint64_t after_ns)
 {
 	worker->talk.is_short = false;
-	zi_loop_arm(worker->loop, &worker->talk.writable, zi_clock_deadline_ns(after_ns),
+	zi_loop_arm(worker->process.loop, &worker->talk.writable, zi_clock_deadline_ns(after_ns),
 	            writable_due);
 }
 

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The base of every worker; see process.h. Floor 3. The loop's thread. */
+#include "daemon/worker/process.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/base/assert.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/base/fd.h"
+#include "daemon/worker/spawn.h"
+
+static void heart_due(struct zi_timer *timer);
+
+static void beat(struct process *process, uint64_t after_ns)
+{
+	zi_loop_arm(process->loop, &process->heart, zi_clock_deadline_ns(after_ns), heart_due);
+}
+
+static void control_ready(struct zi_source *source, uint32_t events)
+{
+	struct process *process = container_of(source, struct process, control);
+
+	(void)events; /* The end shows in what is received. */
+	process->class->ready(process);
+}
+
+static void process_exited(struct zi_source *source, uint32_t events)
+{
+	struct process *process = container_of(source, struct process, exited);
+
+	(void)events; /* A pidfd has one. */
+	process_end(process, -EPIPE, NULL);
+}
+
+static void heart_due(struct zi_timer *timer)
+{
+	struct process *process = container_of(timer, struct process, heart);
+	struct zi_text text;
+
+	if (process->is_pinged || process->state == PROCESS_STARTING) {
+		uint64_t waited_ns = process->is_pinged ? process->pong_ns : process->greeting_ns;
+
+		zi_text_set(&text, "%s (pid %d) hung: it did not answer for %lu ms", process->name,
+		            (int)process->pid, (unsigned long)(waited_ns / ZI_NS_PER_MS));
+		process_end(process, -ETIMEDOUT, &text);
+		return;
+	}
+	process->is_pinged = true;
+	/* A ping that cannot be sent has no answer either. */
+	process->class->ping(process);
+	beat(process, process->pong_ns);
+}
+
+static void limit_due(struct zi_timer *timer)
+{
+	struct process *process = container_of(timer, struct process_request, limit)->process;
+	struct zi_text text;
+
+	zi_text_set(&text, "%s (pid %d) hung: a request had no answer past its deadline",
+	            process->name, (int)process->pid);
+	process_end(process, -ETIMEDOUT, &text);
+}
+
+/* ---- life ---- */
+
+/* Documented in the header, as are all of these. */
+void process_init(struct process *process, struct zi_loop *loop,
+                  const struct process_options *options)
+{
+	assert(options->class && options->requests_max);
+	assert(options->starts_max <= PROCESS_STARTS_MAX);
+	*process = (struct process){ .class = options->class,
+		                     .loop = loop,
+		                     .ping_ns = options->ping_ns,
+		                     .pong_ns = options->pong_ns,
+		                     .greeting_ns = options->greeting_ns,
+		                     .requests_max = options->requests_max,
+		                     .starts_max = options->starts_max,
+		                     .starts_ns = options->starts_ns };
+	(void)snprintf(process->name, sizeof(process->name), "%s", options->name); /* For people. */
+	zi_list_init(&process->requests);
+}
+
+void process_deinit(struct process *process, const struct zi_text *text)
+{
+	if (process->state != PROCESS_DOWN)
+		process_end(process, -ESHUTDOWN, text);
+	assert(!process->request_count);
+}
+
+int process_may_start(const struct process *process, struct zi_text *text)
+{
+	uint64_t now_ns = zi_clock_now_ns();
+	uint64_t oldest_ns, age_ns;
+
+	if (!process->starts_max || process->start_count < process->starts_max)
+		return 0;
+	oldest_ns = process->started_ns[(process->start_count - process->starts_max) %
+	                                PROCESS_STARTS_MAX];
+	assert(now_ns >= oldest_ns);
+	age_ns = now_ns - oldest_ns;
+	if (age_ns >= process->starts_ns)
+		return 0;
+	return err_origin(zi_text_error(
+		text, -EAGAIN,
+		"%s started %u times within %llu s, and may start again in %llu s. Last end: %s",
+		process->name, process->starts_max,
+		(unsigned long long)(process->starts_ns / ZI_NS_PER_S),
+		(unsigned long long)((process->starts_ns - age_ns) / ZI_NS_PER_S + 1),
+		process->last_end.chars));
+}
+
+int process_adopt(struct process *process, const char *program, const struct spawned *spawned,
+                  struct zi_text *text)
+{
+	int r;
+
+	assert(process->state == PROCESS_DOWN);
+	r = zi_loop_add(process->loop, &process->control, spawned->fd, EPOLLIN, control_ready);
+	if (!r) {
+		r = zi_loop_add(process->loop, &process->exited, spawned->pidfd, EPOLLIN,
+		                process_exited);
+		if (r)
+			zi_loop_remove(&process->control);
+	}
+	if (r) {
+		struct zi_text fate;
+
+		(void)zi_close(spawned->fd); /* At which it ends. */
+		spawn_reap(spawned->pidfd, &fate);
+		(void)zi_close(spawned->pidfd);
+		return err_trace(zi_text_error(text, r, "watching %s: %s", program, strerror(-r)));
+	}
+	process->pid = spawned->pid;
+	process->is_pinged = false;
+	process->started_ns[process->start_count++ % PROCESS_STARTS_MAX] = zi_clock_now_ns();
+	process->state = PROCESS_STARTING;
+	beat(process, process->greeting_ns);
+	return 0;
+}
+
+void process_greeted(struct process *process)
+{
+	assert(process->state == PROCESS_STARTING);
+	process->state = PROCESS_UP;
+	beat(process, process->ping_ns);
+}
+
+void process_answered(struct process *process)
+{
+	process->is_pinged = false;
+	beat(process, process->ping_ns);
+}
+
+/* The process is taken away; then its requests fail. The requests that they make are not among
+ * those. */
+void process_end(struct process *process, int error, const struct zi_text *why)
+{
+	struct zi_list orphans;
+	struct zi_text text, fate;
+	pid_t pid = process->pid;
+
+	assert(process->state != PROCESS_DOWN);
+	zi_loop_disarm(&process->heart);
+	zi_loop_remove(&process->control);
+	zi_loop_remove(&process->exited);
+	(void)zi_close(process->control.fd);
+	/* By the pidfd, which names this process whatever became of its number. */
+	(void)syscall(SYS_pidfd_send_signal, process->exited.fd, SIGKILL, NULL, 0);
+	spawn_reap(process->exited.fd, &fate);
+	(void)zi_close(process->exited.fd);
+	process->state = PROCESS_DOWN;
+	if (process->class->down)
+		process->class->down(process);
+	process->pid = 0;
+	if (why)
+		zi_text_set(&text, "%s", why->chars);
+	else
+		zi_text_set(&text, "%s (pid %d) %s", process->name, (int)pid, fate.chars);
+	process->last_end = text;
+	zi_list_init(&orphans);
+	zi_list_for_each_safe(link, &process->requests) {
+		zi_list_remove(link);
+		zi_list_push_back(&orphans, link);
+	}
+	while (!zi_list_is_empty(&orphans)) {
+		struct process_request *request =
+			container_of(orphans.next, struct process_request, link);
+
+		process_pop(request);
+		process->class->fail(request, error, &text);
+	}
+	if (process->class->ended)
+		process->class->ended(process, error, &text);
+}
+
+/* ---- requests ---- */
+
+int process_send(struct process *process, const void *message, size_t bytes, int fd)
+{
+	char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8))) = { 0 };
+	struct iovec part = { (void *)message, bytes }; /* Only read. */
+	struct msghdr packet = { .msg_iov = &part, .msg_iovlen = 1 };
+	ssize_t r;
+
+	assert(process->state != PROCESS_DOWN);
+	if (fd >= 0) {
+		struct cmsghdr *extra = (struct cmsghdr *)control;
+
+		packet.msg_control = control;
+		packet.msg_controllen = sizeof(control);
+		*extra = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)),
+			                   .cmsg_level = SOL_SOCKET,
+			                   .cmsg_type = SCM_RIGHTS };
+		memcpy(CMSG_DATA(extra), &fd, sizeof(fd));
+	}
+	do
+		r = sendmsg(process->control.fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (r < 0 && errno == EINTR);
+	if (r < 0 && (errno == EAGAIN || errno == ENOBUFS))
+		return err_origin(-EBUSY);
+	return r < 0 ? err_origin(-ENOTCONN) : 0; /* Its end is on its way to us. */
+}
+
+int process_admits(const struct process *process)
+{
+	if (process->state == PROCESS_DOWN)
+		return err_origin(-ENOTCONN);
+	return process->request_count >= process->requests_max ? err_origin(-EBUSY) : 0;
+}
+
+uint64_t process_next_cookie(struct process *process)
+{
+	return ++process->cookie;
+}
+
+void process_limit(struct process_request *request, uint64_t limit_ns)
+{
+	zi_loop_disarm(&request->limit);
+	if (limit_ns != PROCESS_NO_LIMIT)
+		zi_loop_arm(request->process->loop, &request->limit, limit_ns, limit_due);
+}
+
+void process_push(struct process *process, struct process_request *request, uint64_t cookie,
+                  uint64_t limit_ns)
+{
+	assert(process->request_count < process->requests_max);
+	*request = (struct process_request){ .process = process, .cookie = cookie };
+	process_limit(request, limit_ns);
+	zi_list_push_back(&process->requests, &request->link);
+	process->request_count++;
+}
+
+struct process_request *process_find(struct process *process, uint64_t cookie)
+{
+	zi_list_for_each(link, &process->requests) {
+		struct process_request *request = container_of(link, struct process_request, link);
+
+		if (request->cookie == cookie)
+			return request;
+	}
+	return NULL;
+}
+
+void process_pop(struct process_request *request)
+{
+	struct process *process = request->process;
+
+	assert(process->request_count > 0);
+	zi_loop_disarm(&request->limit);
+	zi_list_remove(&request->link);
+	process->request_count--;
+}
+
+int process_errno(int32_t error)
+{
+	return error > 0 || error < -PROCESS_ERRNO_MAX ? -EPROTO : error;
+}

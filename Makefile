@@ -107,9 +107,10 @@ ZCTL := $(BUILD)/bin/zctl
 GPT := $(BUILD)/bin/zinf-gpt
 ALLREDUCE := $(BUILD)/bin/zinf-allreduce
 NET := $(BUILD)/bin/zinf-net
+GPU := $(BUILD)/bin/zinf-gpu
 LIBZINF_SO := $(BUILD)/lib/libzinf.so.0
 LIBZINF_A := $(BUILD)/lib/libzinf.a
-PROGRAMS := $(ZINFD) $(ZCTL) $(GPT) $(ALLREDUCE) $(LIBZINF_SO) $(LIBZINF_A)
+PROGRAMS := $(ZINFD) $(GPU) $(ZCTL) $(GPT) $(ALLREDUCE) $(LIBZINF_SO) $(LIBZINF_A)
 # The worker that takes a job across nodes, for it alone links Gloo. It is left out without Gloo, and
 # where a sanitizer would have to know what Gloo's threads do.
 ifeq ($(VARIANT),$(filter-out tsan fuzz,$(VARIANT)))
@@ -118,7 +119,7 @@ endif
 
 .PHONY: all help deps demo check clean install
 .DEFAULT_GOAL := all
-all: $(PROGRAMS) ## build zinfd, zinf-net, libzinf, zctl and the examples [VARIANT=release|debug|clang|asan|tsan|ndebug WERROR=1]
+all: $(PROGRAMS) ## build zinfd, its workers, libzinf, zctl and the examples [VARIANT=release|debug|clang|asan|tsan|ndebug WERROR=1]
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-zA-Z0-9_-]+:.*## /{printf "  make %-16s %s\n",$$1,$$2}' $(MAKEFILE_LIST)
@@ -196,11 +197,18 @@ $(GLOO_OBJECTS:.o=.ok): $(BUILD)/%.ok: %.cc Makefile
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(CXXFLAGS_BASE) -idirafter daemon/worker/net $(OPT_$(VARIANT)) -fsyntax-only -MMD -MP -MF $@.d -MT $@ $<
 	@touch $@
-NET_A := $(foreach folder,daemon/worker common/wire kernels common/base,$(call archive,$(folder)))
+NET_A := $(foreach folder,daemon/worker common/wire common/gpu kernels common/base,$(call archive,$(folder)))
 $(NET): $(NET_OBJECTS) $(NET_A)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_net)
+# The worker of a GPU. It opens the driver at run time: no CUDA is needed to build it.
+GPU_OBJECTS := $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard daemon/worker/gpu/*.c)))
+$(GPU): $(GPU_OBJECTS) $(call archive,common/gpu) $(call archive,common/base)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^
+
 .PHONY: net-is-missing
 net-is-missing:
 	@echo "zinf: libgloo-dev is not installed: zinf-net is not built, and jobs stay on one node (tools/deps)"
@@ -246,7 +254,7 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 		$(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(DOCDIR)/docs \
 		$(DESTDIR)$(DOCDIR)/examples/gpt $(DESTDIR)$(DOCDIR)/examples/allreduce \
 		$(DESTDIR)$(DOCDIR)/examples/torch
-	install -m 755 $(ZINFD) $(DESTDIR)$(PREFIX)/sbin/zinfd
+	install -m 755 $(ZINFD) $(GPU) $(DESTDIR)$(PREFIX)/sbin/
 	install -m 755 $(ZCTL) $(GPT) $(ALLREDUCE) $(DESTDIR)$(PREFIX)/bin/
 	[ ! -e $(NET) ] || install -m 755 $(NET) $(DESTDIR)$(PREFIX)/sbin/
 	install -m 755 $(LIBZINF_SO) $(DESTDIR)$(PREFIX)/lib/libzinf.so.$(VERSION)

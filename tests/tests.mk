@@ -109,13 +109,17 @@ define wrapped_zinfd
 $$(BUILD)/$(1)/bin/zinfd: $$(call objects,daemon) $(3) $$(DAEMON_A)
 	$$(call say,LD,$$@)
 	@mkdir -p $$(@D)
-	@ln -sf ../../bin/zctl ../../bin/zinf-net $$(@D)
+	@ln -sf ../../bin/zctl ../../bin/zinf-net ../../bin/zinf-gpu $$(@D)
 	@ln -sfn ../tests $$(BUILD)/$(1)/tests
 	$$(Q)$$(CC) $$(ALL_LDFLAGS) -Wl,--wrap=$(2) -o $$@ $$(filter %.o,$$^) -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group $$(LIBS_daemon)
 build-tests: $$(BUILD)/$(1)/bin/zinfd
 endef
 
 include tests/gpu/gpu.mk
+
+# zinf-gpu itself, on the fake driver (tests/gpu/gpu.mk); and the part of it that calls the driver.
+$(call folder_programs,unit/worker) $(call folder_programs,unit/daemon): | $(GPU) $(FAKE_CUDA)
+$(patsubst %,$(BUILD)/tests/unit/worker/%,run test_gpu_chunks): $(BUILD)/daemon/worker/gpu/chunks.o
 include tests/fuzz/fuzz.mk
 include tests/nodes/nodes.mk
 

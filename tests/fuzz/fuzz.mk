@@ -38,6 +38,9 @@ $(BUILD)/tests/fuzz/fuzz_orders: $(foreach part,worker_requests worker_ops way r
 # The chunk ring beside its model.
 $(BUILD)/tests/fuzz/fuzz_gpu_ring: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/harness/ring_model*.c))
 
+# zinf-gpu's, of which it doubles the driver.
+$(BUILD)/tests/fuzz/fuzz_gpu_orders: $(patsubst %,$(BUILD)/daemon/worker/gpu/%.o,orders chunks)
+
 # zinf-net is the target's.
 $(BUILD)/tests/fuzz/fuzz_answers: LDFLAGS += -Wl,--wrap=spawn_worker,--wrap=spawn_reap
 

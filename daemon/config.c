@@ -56,11 +56,12 @@ static int refuse_section(struct config_reader *reader, const char *section)
 		zi_nearest_offer(&nearest, config_sections[i].name);
 	if (!*section)
 		return refuse(reader, "a key before the first section; allowed are [daemon], "
-		                      "[tier.cpu], [nvme NAME], [limits], [quota], [step]");
+		                      "[tier.cpu], [gpu], [nvme NAME], [limits], [quota], "
+		                      "[step]");
 	near = zi_nearest_name(&nearest);
 	return refuse(reader,
 	              "no section [%.40s]%s%s%s; allowed are [daemon], [tier.cpu], "
-	              "[nvme NAME], [limits], [quota], [step]",
+	              "[gpu], [nvme NAME], [limits], [quota], [step]",
 	              section, near ? " (nearest: [" : "", near ? near : "", near ? "])" : "");
 }
 
@@ -393,6 +394,11 @@ int config_check(const struct config *config, struct zi_text *text)
 		                     "%slimits.ring_entries is %llu: a power of two is needed",
 		                     place_of(config, "limits", "ring_entries").chars,
 		                     (unsigned long long)config->ring_entries);
+	if (config->gpu_driver[0] && config->gpu_driver[0] != '/')
+		return zi_text_error(text, err_origin(-EINVAL),
+		                     "%sgpu.driver is '%.80s': a path beginning with /, or system, "
+		                     "is needed",
+		                     place_of(config, "gpu", "driver").chars, config->gpu_driver);
 	if (config->inflight_ops < config->sessions)
 		return zi_text_error(text, err_origin(-EINVAL),
 		                     "%slimits.inflight_ops is %llu, limits.sessions is %llu: each "

@@ -19,6 +19,7 @@
 
 enum config_huge { CONFIG_HUGE_TRY = 0, CONFIG_HUGE_NEVER, CONFIG_HUGE_REQUIRE };
 enum config_lock { CONFIG_LOCK_TRY = 0, CONFIG_LOCK_REQUIRE };
+enum config_gpu { CONFIG_GPU_AUTO = 0, CONFIG_GPU_YES, CONFIG_GPU_NO };
 enum config_direct { CONFIG_DIRECT_REQUIRE = 0, CONFIG_DIRECT_TRY };
 
 /* A section [nvme NAME]. */
@@ -52,6 +53,10 @@ struct config {
 
 	uint64_t cpu_capacity_bytes; /* 0: half of what this process may use */
 	uint64_t huge_pages, lock;
+
+	uint64_t gpu_enable;
+	char gpu_driver[CONFIG_TEXT_BYTES]; /* "": the system's */
+	uint64_t gpu_reserve_bytes;
 
 	struct config_store stores[CONFIG_STORES_MAX];
 	uint32_t store_count;

@@ -16,6 +16,9 @@ const struct config_section config_sections[] = {
 	  "The CPU tier: memory for parameters, gradients, resident optimizer state and "
 	  "staging of all jobs. The daemon's own memory comes on top (program, catalog, "
 	  "tables of the limits below): leave 64 MiB and 1 KiB per inflight operation." },
+	{ "gpu",
+	  "GPUs of NVIDIA. A process zinf-gpu for each GPU owns zinf's memory there and loads "
+	  "the CUDA driver; zinfd itself loads no driver." },
 	{ "nvme", "A store. The rest of the section's name is its name: `[nvme fast]` is the tier "
 	          "`nvme:fast`, or a path of a larger tier (see `stripe`). There may be 16 stores; "
 	          "without a store no optimizer state can be offloaded to NVMe. One engine serves "
@@ -74,6 +77,19 @@ const struct config_key config_keys[] = {
 	  .doc = "try: buffers are registered for I/O as far as RLIMIT_MEMLOCK allows; the "
 	         "daemon reports buffers that are not registered. require: all memory is "
 	         "locked; refused at start when the limit is too low." },
+
+	{ "gpu", "enable", CONFIG_CHOICE, OF(gpu_enable), .choices = "auto yes no",
+	  .fallback = "auto",
+	  .doc = "auto: GPUs are used where there is a driver (`driver`, or the device "
+	         "/dev/nvidiactl). yes: a GPU that cannot be used is an error in the log. no: "
+	         "GPUs are left alone." },
+	{ "gpu", "driver", CONFIG_TEXT, OF(gpu_driver), .special = "system", .fallback = "system",
+	  .doc = "Path of the CUDA driver's library. system: libcuda.so.1, where the linker "
+	         "finds it." },
+	{ "gpu", "reserve", CONFIG_BYTES, OF(gpu_reserve_bytes), 1ull << 20, INT64_MAX,
+	  .special = "none", .special_value = 0, .fallback = "1G",
+	  .doc = "Memory of each GPU that zinf leaves alone, for CUDA contexts, libraries and "
+	         "activations of the trainers." },
 
 	{ "nvme", "path", CONFIG_TEXT, OF_STORE(path), .fallback = "",
 	  .doc = "File (made when missing) or block device. It must be given. A file that is "

@@ -5,6 +5,7 @@
  * daemon_free() undoes it in reverse and accepts whatever was made.
  */
 #include "daemon/daemon.h"
+#include "daemon/gpus.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -314,6 +315,8 @@ static int make_parts(struct daemon *daemon, struct zi_text *text)
 	if (!r)
 		r = daemon_measure_stores(daemon);
 	if (!r)
+		r = gpus_new(daemon->shard.loop, daemon->config, NULL, &daemon->gpus);
+	if (!r)
 		r = make_sessions(daemon);
 	return err_trace(r);
 }
@@ -371,8 +374,10 @@ void daemon_free(struct daemon *daemon)
 	daemon->worker = dev_free(daemon->worker);
 	daemon->catalog = catalog_close(daemon->catalog);
 	daemon_stop_wear(daemon);
-	/* Nothing is in flight; and the engine belongs to the thread that is gone. */
+	/* Nothing is in flight; and the engine belongs to the thread that is gone. Workers that it
+	 * started ended with it: that is no news for the log. */
 	daemon_unwatch_engine(shard);
+	daemon->gpus = gpus_free(daemon->gpus);
 	if (shard->loop)
 		drain(shard->loop);
 	if (daemon->loop)

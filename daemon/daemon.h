@@ -30,6 +30,7 @@
 
 struct catalog;
 struct daemon_bench;
+struct gpus;
 struct nvme_tuning;
 
 /* Limits shown by `zctl limits`: filled from the configuration. */
@@ -80,6 +81,7 @@ struct daemon {
 	uint32_t cpu_tier_count; /* of the three above */
 	uint32_t pool_thread_count;
 	struct dev *worker; /* of the sessions */
+	struct gpus *gpus;  /* shard thread */
 
 	struct daemon_shard shard;
 	struct daemon_wear wear;

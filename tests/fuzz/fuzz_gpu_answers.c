@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/cleanup.h"
 #include "common/base/fd.h"
 #include "daemon/worker/gpu_worker.h"
 #include "daemon/worker/spawn.h"

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/cleanup.h"
 #include "common/base/fd.h"
 #include "common/base/log.h"
 #include "common/gpu/driver.h"

@@ -66,6 +66,26 @@ Test(config, an_empty_file_is_the_defaults)
 	cr_assert_eq(config.ring_entries, 256);
 	cr_assert_eq(config.staging_bytes, 128ull << 20);
 	cr_assert_eq(config.store_count, 0);
+	cr_assert_eq(config.gpu_enable, CONFIG_GPU_AUTO);
+	cr_assert_str_eq(config.gpu_driver, "");
+	cr_assert_eq(config.gpu_reserve_bytes, 1ull << 30);
+}
+
+Test(config, the_gpu_section_is_read_and_checked)
+{
+	cr_assert_eq(load("[gpu]\nenable = yes\ndriver = /opt/libcuda.so.1\nreserve = 3G\n"), 0,
+	             "%s", text.chars);
+	cr_assert_eq(config.gpu_enable, CONFIG_GPU_YES);
+	cr_assert_str_eq(config.gpu_driver, "/opt/libcuda.so.1");
+	cr_assert_eq(config.gpu_reserve_bytes, 3ull << 30);
+	cr_assert_eq(load("[gpu]\nenable = no\ndriver = system\nreserve = none\n"), 0);
+	cr_assert_eq(config.gpu_enable, CONFIG_GPU_NO);
+	cr_assert_str_eq(config.gpu_driver, "");
+	cr_assert_eq(config.gpu_reserve_bytes, 0);
+	refused("[gpu]\nenable = maybe\n", "allowed are: auto yes no");
+	refused("[gpu]\ndriver = libcuda.so\n", "a path beginning with /, or system");
+	refused("[gpu]\nreserve = 1K\n", "from 1 MiB");
+	refused_in_line("[gpu]\n\nreserved = 1G\n", 3, "nearest: 'reserve'");
 }
 
 Test(config, every_kind_of_value_is_read)

@@ -8,6 +8,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "common/base/fd.h"
+#include "nvme/direct.h"
 #include "nvme/prepare.h"
 #include "nvme/superblock.h"
 #include "tests/unit/nvme/nvme_test.h"
@@ -211,6 +213,16 @@ Test(refused, no_path_and_too_long_a_name)
 	cr_assert_eq(nvme_store_open(&options, NULL, &store), -ENAMETOOLONG);
 }
 
+Test(refused, a_descriptor_that_is_not_open)
+{
+	uint32_t align_bytes = 7;
+	bool is_direct = true;
+
+	cr_assert_eq(nvme_direct_enable(-1, &is_direct, &align_bytes), -EBADF);
+	cr_assert(is_direct);
+	cr_assert_eq(align_bytes, 7u);
+}
+
 Test(refused, directory_link_and_pipe)
 {
 	cr_assert_eq(mkdir(test_path("dir"), 0700), 0);
@@ -325,6 +337,18 @@ static int lower_the_limit(void *arg, uint64_t done_bytes, uint64_t total_bytes)
 	if (done_bytes == 8 * MIB)
 		cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	return 0;
+}
+
+Test(refused, a_file_that_cannot_be_resized)
+{
+	struct nvme_prepare prepare = { .path = "fixed", .to_bytes = STORE_BYTES };
+
+	test_write_file(test_path("fixed"), "", 0);
+	prepare.fd = open(test_path("fixed"), O_RDONLY | O_CLOEXEC);
+	cr_assert_geq(prepare.fd, 0);
+	cr_assert_eq(nvme_prepare(&prepare, &test_text), -EINVAL);
+	cr_assert_str_eq(test_text.chars, "store 'fixed' cannot be resized: Invalid argument");
+	(void)zi_close(prepare.fd);
 }
 
 Test(refused, failure_in_the_middle_of_preparing_leaves_nothing)

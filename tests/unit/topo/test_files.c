@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <ftw.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +146,16 @@ Test(disk, what_is_no_disk_is_refused_and_a_ring_ends)
 	root_remove();
 }
 
+Test(disk, a_path_that_is_too_long_is_refused)
+{
+	static char long_path[PATH_MAX]; /* The name of the device no longer fits behind it. */
+	char name[32] = "untouched";
+
+	memset(long_path, 'p', sizeof(long_path) - 1);
+	cr_assert_eq(topo_disk_of_device(long_path, 8, 0, name), -ENAMETOOLONG);
+	cr_assert_str_eq(name, "untouched");
+}
+
 /* ---- memory ---- */
 
 #define MEMINFO                                                                                \
@@ -210,6 +221,28 @@ Test(memory, version_1_and_hybrid_are_read_from_their_own_mounts)
 	cr_assert_eq(limit("3:cpuset:/x/y\n"), 24000000ull << 10, "another controller");
 	cr_assert_eq(limit("4:pids,memory:/x/y\n"), 536870912ull);
 	cr_assert_eq(limit("9:name=systemd:/x\n4:memory:/x/y\n0::/u\n"), 268435456ull, "the least");
+	root_remove();
+}
+
+Test(memory, controllers_that_are_too_many_to_read_have_no_limit)
+{
+	char self[160];
+
+	root_make();
+	put("meminfo", MEMINFO);
+	put("cgroup/memory/x/memory.limit_in_bytes", "536870912\n");
+	cr_assert_eq(limit("4:memory:/x\n"), 536870912ull);
+	(void)snprintf(self, sizeof(self), "4:memory,%070d:/x\n", 0);
+	cr_assert_eq(limit(self), 24000000ull << 10);
+	root_remove();
+}
+
+Test(memory, what_meminfo_does_not_name_is_not_known)
+{
+	root_make();
+	put("meminfo", "MemFree: 1000 kB\n");
+	cr_assert_eq(limit(""), UINT64_MAX);
+	cr_assert_eq(topo_huge_free_of(in_root("meminfo")), 0);
 	root_remove();
 }
 

@@ -103,7 +103,7 @@ static_assert(ZI_COUNT_OF(function_rows) == ZI_CUDA_FUNCTIONS, "a row for each f
 /* What finds functions: one of three, from the newest to the oldest. The form with five parameters
  * came with CUDA 12.0, the one with four with 11.3. */
 struct finder {
-	void *library;
+	void *handle;
 	int (*find_v2)(const char *name, void **ret_function, int version, uint64_t flags,
 	               int *ret_status);
 	int (*find_v1)(const char *name, void **ret_function, int version, uint64_t flags);
@@ -133,7 +133,7 @@ static void *find_function(const struct finder *finder, const struct function_ro
 		if (finder->find_v1(row->name, &function, row->version, PROC_ADDRESS_LEGACY_STREAM))
 			return NULL;
 	} else {
-		find_symbol(finder->library, row->symbol, &function);
+		find_symbol(finder->handle, row->symbol, &function);
 	}
 	return function;
 }
@@ -141,12 +141,12 @@ static void *find_function(const struct finder *finder, const struct function_ro
 /* Fills the table. Return: 0; -ENOTSUP a function is missing. */
 static int fill(struct zi_gpu_driver *driver, struct zi_text *text)
 {
-	struct finder finder = { .library = driver->library };
+	struct finder finder = { .handle = driver->handle };
 	const char *missing = NULL;
 	uint32_t missing_count = 0;
 
-	find_symbol(driver->library, "cuGetProcAddress_v2", &finder.find_v2);
-	find_symbol(driver->library, "cuGetProcAddress", &finder.find_v1);
+	find_symbol(driver->handle, "cuGetProcAddress_v2", &finder.find_v2);
+	find_symbol(driver->handle, "cuGetProcAddress", &finder.find_v1);
 	for (size_t i = 0; i < ZI_COUNT_OF(function_rows); i++) {
 		const struct function_row *row = &function_rows[i];
 		void *function = find_function(&finder, row);
@@ -174,7 +174,7 @@ static int ask_version(struct zi_gpu_driver *driver, struct zi_text *text)
 	int (*get_version)(int *ret_version);
 	int code;
 
-	find_symbol(driver->library, "cuDriverGetVersion", &get_version);
+	find_symbol(driver->handle, "cuDriverGetVersion", &get_version);
 	if (!get_version)
 		return err_origin(zi_text_error(
 			text, -ELIBBAD,
@@ -219,7 +219,7 @@ int zi_gpu_driver_open(struct zi_gpu_driver *driver, const char *path, struct zi
 	struct zi_gpu_driver opened = { 0 };
 	int r;
 
-	assert(!driver->library);
+	assert(!driver->handle);
 	if (!path || !path[0])
 		path = ZI_GPU_DRIVER_NAME;
 	r = zi_copy_name(opened.path, sizeof(opened.path), path);
@@ -228,8 +228,8 @@ int zi_gpu_driver_open(struct zi_gpu_driver *driver, const char *path, struct zi
 			text, r, "the path of the driver has %zu bytes, and %u is the most",
 			strlen(path), ZI_GPU_PATH_BYTES - 1));
 	/* RTLD_NODELETE: threads of the driver may outlive zi_gpu_driver_close(). */
-	opened.library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-	if (!opened.library)
+	opened.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	if (!opened.handle)
 		return err_origin(zi_text_error(
 			text, -ENODEV,
 			"no NVIDIA driver (install it, or name its " ZI_GPU_DRIVER_NAME
@@ -247,8 +247,8 @@ int zi_gpu_driver_open(struct zi_gpu_driver *driver, const char *path, struct zi
 /* See driver.h. */
 void zi_gpu_driver_close(struct zi_gpu_driver *driver)
 {
-	if (!driver || !driver->library)
+	if (!driver || !driver->handle)
 		return;
-	(void)dlclose(driver->library); /* Fails only for a pointer that dlopen() did not return. */
+	(void)dlclose(driver->handle); /* Fails only for a pointer that dlopen() did not return. */
 	*driver = (struct zi_gpu_driver){ 0 };
 }

@@ -26,7 +26,7 @@ struct zi_text;
 #define ZI_GPU_PATH_BYTES  256u
 
 struct zi_gpu_driver {
-	void *library;
+	void *handle;                 /* of dlopen() */
 	int version;                  /* 12040: CUDA 12.4 */
 	char path[ZI_GPU_PATH_BYTES]; /* as it was asked for */
 	struct zi_cuda cuda;

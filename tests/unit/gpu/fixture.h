@@ -39,7 +39,7 @@ static inline uint64_t call_count(const struct zi_gpu_driver *driver, const char
 {
 	fake_call_count_fn count;
 
-	find_fake_symbol(driver->library, "fake_call_count", &count);
+	find_fake_symbol(driver->handle, "fake_call_count", &count);
 	return count(place);
 }
 

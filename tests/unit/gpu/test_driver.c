@@ -55,12 +55,12 @@ Test(gpu_driver, is_opened_by_path_and_has_all_functions_and_no_context)
 	expect_all_functions(&driver);
 	expect_no_context(&driver);
 	/* The version whose parameters are declared, not the first one. */
-	find_fake_symbol(driver.library, "cuDeviceGetUuid_v2", &symbol);
+	find_fake_symbol(driver.handle, "cuDeviceGetUuid_v2", &symbol);
 	cr_assert_eq((void *)driver.cuda.cuDeviceGetUuid, symbol);
-	find_fake_symbol(driver.library, "cuDeviceGetUuid", &symbol);
+	find_fake_symbol(driver.handle, "cuDeviceGetUuid", &symbol);
 	cr_assert_eq((void *)driver.cuda.cuDeviceGetUuidGpu, symbol);
 	zi_gpu_driver_close(&driver);
-	cr_assert_null(driver.library);
+	cr_assert_null(driver.handle);
 	zi_gpu_driver_close(&driver);
 	zi_gpu_driver_close(NULL);
 	cr_assert_eq(open_gpu(&driver, "", NULL), 0, "again");
@@ -73,7 +73,7 @@ Test(gpu_driver, of_before_cuda_12_is_asked_in_the_older_form)
 
 	cr_assert_eq(setenv(FAKE_GPU_ENV, "cuda=11080", 1), 0);
 	cr_assert_eq(open_variant(&driver, "libcuda-one-finder.so", NULL), 0);
-	cr_assert_null(dlsym(driver.library, "cuGetProcAddress_v2"));
+	cr_assert_null(dlsym(driver.handle, "cuGetProcAddress_v2"));
 	cr_assert_eq(call_count(&driver, "cuGetProcAddress"), ZI_CUDA_FUNCTIONS);
 	expect_all_functions(&driver);
 	zi_gpu_driver_close(&driver);
@@ -109,7 +109,7 @@ Test(gpu_driver, that_is_too_old_is_refused_with_both_versions)
 	                 "is of CUDA 11.3, and zinf needs CUDA 11.4 (NVIDIA driver 470) "
 	                 "or newer: update it"),
 	          "%s", text.chars);
-	cr_assert_null(driver.library);
+	cr_assert_null(driver.handle);
 }
 
 Test(gpu_driver, that_lacks_a_function_is_refused_with_its_name)
@@ -121,7 +121,7 @@ Test(gpu_driver, that_lacks_a_function_is_refused_with_its_name)
 	cr_assert(strstr(text.chars, "(CUDA 12.4) lacks 1 of 56 functions, cuMemMap the first: "
 	                             "install a whole NVIDIA driver"),
 	          "%s", text.chars);
-	cr_assert_null(driver.library);
+	cr_assert_null(driver.handle);
 }
 
 Test(gpu_driver, with_holes_is_refused_with_the_number_and_the_first_name)
@@ -156,8 +156,8 @@ Test(gpu_driver, has_its_usual_name_where_none_is_given)
 	cr_assert_eq(open_gpu(&named, "", NULL), 0);
 	cr_assert_eq(zi_gpu_driver_open(&unnamed, NULL, NULL), 0);
 	cr_assert_eq(zi_gpu_driver_open(&empty, "", NULL), 0);
-	cr_assert_eq(unnamed.library, named.library);
-	cr_assert_eq(empty.library, named.library);
+	cr_assert_eq(unnamed.handle, named.handle);
+	cr_assert_eq(empty.handle, named.handle);
 	cr_assert_str_eq(unnamed.path, ZI_GPU_DRIVER_NAME);
 	zi_gpu_driver_close(&empty);
 	zi_gpu_driver_close(&unnamed);
@@ -197,7 +197,7 @@ Test(gpu_driver, that_sees_no_gpu_says_so)
 	cr_assert_eq(open_gpu(&driver, "gpus=0", &text), -ENODEV);
 	cr_assert(strstr(text.chars, "CUDA_ERROR_NO_DEVICE (100): the process sees no GPU"), "%s",
 	          text.chars);
-	cr_assert_null(driver.library);
+	cr_assert_null(driver.handle);
 }
 
 Test(gpu_driver, whose_start_fails_is_told_with_the_code)

@@ -38,7 +38,7 @@ static struct zi_cuda_function *load(const struct zi_cuda *cuda, const struct fa
 	struct zi_cuda_function *function = NULL;
 	fake_kernel_add_fn add;
 
-	find_fake_symbol(driver.library, "fake_kernel_add", &add);
+	find_fake_symbol(driver.handle, "fake_kernel_add", &add);
 	cr_assert_eq(add(kernel), 0);
 	cr_assert_eq(cuda->cuModuleLoadData(&module, ".version 7.0\n"), 0);
 	cr_assert_eq(cuda->cuModuleGetFunction(&function, module, kernel->name), 0);

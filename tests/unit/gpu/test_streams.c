@@ -66,7 +66,7 @@ static struct zi_cuda_function *load_note(const struct zi_cuda *cuda)
 	struct zi_cuda_module *module = NULL;
 	fake_kernel_add_fn add;
 
-	find_fake_symbol(driver.library, "fake_kernel_add", &add);
+	find_fake_symbol(driver.handle, "fake_kernel_add", &add);
 	if (add(&note_kernel) || cuda->cuModuleLoadData(&module, ".version 7.0\n") ||
 	    cuda->cuModuleGetFunction(&function, module, "note"))
 		return NULL;

@@ -41,7 +41,7 @@ static uint64_t make(uint64_t bytes)
 static uint64_t calls(const char *place)
 {
 	fake_call_count_fn count;
-	void *symbol = dlsym(driver.library, "fake_call_count");
+	void *symbol = dlsym(driver.handle, "fake_call_count");
 
 	cr_assert(symbol);
 	memcpy(&count, &symbol, sizeof(count));

@@ -26,6 +26,7 @@
 #include "bench/coll_own.h"
 #include "bench/coll_suite.h"
 #include "bench/python.h"
+#include "bench/words.h"
 #include "common/base/cleanup.h"
 #include "tests/harness/harness.h"
 
@@ -325,14 +326,6 @@ static int settings_init(struct settings *settings)
 	return mkdtemp(settings->directory) ? 0 : -1;
 }
 
-static bool has_word(const char *word, int argc, char **argv)
-{
-	for (int i = 2; i < argc; i++)
-		if (!strcmp(word, argv[i]))
-			return true;
-	return false;
-}
-
 struct part {
 	const char *name, *group; /* either chooses it */
 	unsigned world;
@@ -348,7 +341,7 @@ static const struct part parts[] = {
 
 static bool is_named(const struct part *part, int argc, char **argv)
 {
-	return has_word(part->name, argc, argv) || has_word(part->group, argc, argv);
+	return bench_has_word(part->name, argc, argv) || bench_has_word(part->group, argc, argv);
 }
 
 /* None named: all. */
@@ -359,7 +352,7 @@ static void choose_operations(struct settings *settings, int argc, char **argv)
 	for (int i = 0; i < _COLL_OPERATION_COUNT; i++) {
 		const char *name = coll_operation_name((enum coll_operation)i);
 
-		settings->has_operation[i] = has_word(name, argc, argv);
+		settings->has_operation[i] = bench_has_word(name, argc, argv);
 		is_any |= settings->has_operation[i];
 	}
 	for (int i = 0; i < _COLL_OPERATION_COUNT && !is_any; i++)
@@ -389,21 +382,22 @@ int main(int argc, char **argv)
 		fprintf(stderr, "bench: a directory in /var/tmp: %s\n", strerror(errno));
 		return EXIT_FAILURE;
 	}
-	settings.is_quick = has_word("quick", argc, argv);
+	settings.is_quick = bench_has_word("quick", argc, argv);
 	if (settings.is_quick)
 		settings.bytes_max = quick_sizes[ZI_COUNT_OF(quick_sizes) - 1];
-	settings.is_alone = has_word("alone", argc, argv);
+	settings.is_alone = bench_has_word("alone", argc, argv);
 	choose_operations(&settings, argc, argv);
 	for (size_t i = 0; i < ZI_COUNT_OF(parts); i++)
 		is_any |= is_named(&parts[i], argc, argv);
-	is_any |= has_word("crossover", argc, argv);
+	is_any |= bench_has_word("crossover", argc, argv);
 	bench_report_init(&report, "coll");
 	for (size_t i = 0; i < ZI_COUNT_OF(parts); i++)
 		if ((!is_any || is_named(&parts[i], argc, argv)) &&
 		    (parts[i].is_over_nodes ? run_nodes : run_part)(&report, &settings,
 		                                                    parts[i].world))
 			is_failed = true;
-	if ((!is_any || has_word("crossover", argc, argv)) && run_crossover(&report, &settings))
+	if ((!is_any || bench_has_word("crossover", argc, argv)) &&
+	    run_crossover(&report, &settings))
 		is_failed = true;
 	remove_directory(settings.directory);
 	if (bench_report_write(&report, directory))

@@ -17,6 +17,7 @@
 
 #include "bench/step_own.h"
 #include "bench/step_suite.h"
+#include "bench/words.h"
 #include "common/base/cleanup.h"
 
 static const struct {
@@ -29,21 +30,13 @@ static const struct {
 	{ "disk", step_disk_rows },
 };
 
-static bool has_word(const char *word, int argc, char **argv)
-{
-	for (int i = 2; i < argc; i++)
-		if (!strcmp(word, argv[i]))
-			return true;
-	return false;
-}
-
 int main(int argc, char **argv)
 {
 	const char *directory = argc > 1 ? argv[1] : "build/bench";
 	static struct bench_report report;
 	char program[400];
 	ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-	bool is_quick = has_word("quick", argc, argv);
+	bool is_quick = bench_has_word("quick", argc, argv);
 	struct step_settings settings = { .program = program,
 		                          .rounds = is_quick ? 1 : BENCH_RUNS_MIN,
 		                          .is_quick = is_quick };
@@ -57,7 +50,7 @@ int main(int argc, char **argv)
 	(void)setvbuf(stdout, NULL, _IOLBF, 0);
 	bench_report_init(&report, "step");
 	for (size_t i = 0; i < ZI_COUNT_OF(parts); i++)
-		if ((argc - is_quick <= 2 || has_word(parts[i].name, argc, argv)) &&
+		if ((argc - is_quick <= 2 || bench_has_word(parts[i].name, argc, argv)) &&
 		    parts[i].rows(&report, &settings)) {
 			fprintf(stderr, "bench step: part '%s' failed\n", parts[i].name);
 			is_failed = true;

@@ -25,6 +25,7 @@
 #include "bench/peer.h"
 #include "bench/python.h"
 #include "bench/report.h"
+#include "bench/words.h"
 #include "common/base/cleanup.h"
 
 #define ROUNDS             5u
@@ -403,14 +404,6 @@ static int run_all_reduce(struct bench_report *report, const struct part *part, 
 
 /* ---- the suite ---- */
 
-static bool has_word(const char *word, int argc, char **argv)
-{
-	for (int i = 2; i < argc; i++)
-		if (!strcmp(word, argv[i]))
-			return true;
-	return false;
-}
-
 static bool has_failed(const char *name, int r)
 {
 	if (r)
@@ -424,7 +417,7 @@ int main(int argc, char **argv)
 	static struct bench_report report;
 	char build[400];
 	ssize_t length = readlink("/proc/self/exe", build, sizeof build - 16);
-	bool is_quick = has_word("quick", argc, argv);
+	bool is_quick = bench_has_word("quick", argc, argv);
 	bool is_all = argc - is_quick <= 2;
 	bool is_failed = false;
 
@@ -437,12 +430,12 @@ int main(int argc, char **argv)
 	if (is_quick)
 		is_failed |= has_failed("quick", run_part(&report, &quick, build));
 	for (size_t i = 0; i < ZI_COUNT_OF(parts) && !is_quick; i++)
-		if (is_all || has_word(parts[i].name, argc, argv))
+		if (is_all || bench_has_word(parts[i].name, argc, argv))
 			is_failed |= has_failed(parts[i].name, run_part(&report, &parts[i], build));
-	if (is_all || has_word("restart", argc, argv))
+	if (is_all || bench_has_word("restart", argc, argv))
 		is_failed |= has_failed("restart",
 		                        run_restart(&report, is_quick ? &quick : &parts[0], build));
-	if (is_all || has_word("all_reduce", argc, argv))
+	if (is_all || bench_has_word("all_reduce", argc, argv))
 		is_failed |=
 			has_failed("all_reduce",
 		                   run_all_reduce(&report, is_quick ? &quick : &parts[0], build));

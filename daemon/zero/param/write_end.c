@@ -359,13 +359,9 @@ static int end_check(const struct zero_rank *rank, struct zero_op *op)
 		return zi_text_error(&op->text, -EOPNOTSUPP,
 		                     "optimizer state is not kept in a job over several nodes: end "
 		                     "the write without that");
-	r = state_check_rank(rank, &op->text);
-	if (!r)
-		r = state_check_busy(job, &op->text);
+	r = state_check_idle(rank, &op->text);
 	if (r)
 		return err_trace(r);
-	if (job->step.phase != ZERO_STEP_NONE)
-		return zi_text_error(&op->text, -EBUSY, "a step is under way");
 	if (gather_is_asked(job, ZERO_GATHER_COMMIT))
 		return zi_text_error(&op->text, -EBUSY, "a commit is under way");
 	if (op->root >= job->group.world_size)

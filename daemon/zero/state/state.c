@@ -170,6 +170,17 @@ int state_check_busy(const struct zero_job *job, struct zi_text *text)
 	                     job->layout.units[job->state_put.run.unit].name);
 }
 
+int state_check_idle(const struct zero_rank *rank, struct zi_text *text)
+{
+	int r = state_check_rank(rank, text);
+
+	if (!r)
+		r = state_check_busy(rank->job, text);
+	if (!r && rank->job->step.phase != ZERO_STEP_NONE)
+		r = zi_text_error(text, -EBUSY, "a step is under way");
+	return r;
+}
+
 int state_check_commit(const struct zero_job *job, struct zi_text *text)
 {
 	if (!job_is_nvme(job))

@@ -35,9 +35,11 @@ struct zero_state_put {
 };
 
 /* -EBUSY: the rank reads optimizer state, which its next call would change; a write of all ranks is
- * under way; after zinf_state_write() a commit comes before the next step. */
+ * under way; either of them, or a step; after zinf_state_write() a commit comes before the next
+ * step. */
 int state_check_rank(const struct zero_rank *rank, struct zi_text *text);
 int state_check_busy(const struct zero_job *job, struct zi_text *text);
+int state_check_idle(const struct zero_rank *rank, struct zi_text *text);
 int state_check_commit(const struct zero_job *job, struct zi_text *text);
 /* Of a read or write: -EINVAL, the optimizer has no such state, or the unit no such range; the rank
  * has no window. */

@@ -30,13 +30,9 @@ static int change_moment_check(const struct zero_rank *rank, struct zero_op *op)
 		                     "written");
 	r = change_check(job->zero, &op->text);
 	if (!r)
-		r = state_check_rank(rank, &op->text);
-	if (!r)
-		r = state_check_busy(job, &op->text);
+		r = state_check_idle(rank, &op->text);
 	if (r)
 		return err_trace(r);
-	if (job->step.phase != ZERO_STEP_NONE)
-		return zi_text_error(&op->text, -EBUSY, "a step is under way");
 	if (gather_is_full(job, ZERO_GATHER_COMMIT))
 		return zi_text_error(&op->text, -EBUSY, "a commit is under way");
 	if (gather_is_full(job, ZERO_GATHER_WRITE_END) || job->pipeline.kind != ZERO_PIPELINE_NONE)

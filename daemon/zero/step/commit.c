@@ -346,13 +346,9 @@ void zero_commit(struct zero_rank *rank, struct zero_op *op)
 	writer = write_pending(job);
 	r = frozen_check(zero, &op->text);
 	if (!r)
-		r = state_check_rank(rank, &op->text);
-	if (!r)
-		r = state_check_busy(job, &op->text);
+		r = state_check_idle(rank, &op->text);
 	if (r) {
 		op_complete(op, r);
-	} else if (job->step.phase != ZERO_STEP_NONE) {
-		op_fail(op, -EBUSY, "a step is under way");
 	} else if (job->write_source) {
 		op_fail(op, -EBUSY, "unit '%s' is being written",
 		        job->layout.units[job->write_unit].name);

@@ -9,11 +9,13 @@
  */
 #pragma once
 
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What libFuzzer and replay.c call. Return: 0. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count);
@@ -78,6 +80,16 @@ static inline void fuzz_check(int is_true, const char *what)
 		return;
 	(void)fprintf(stderr, "fuzz: %s\n", what);
 	abort();
+}
+
+/* The lowest descriptor that is free: a lost one makes it another. @fd: any that is open. */
+static inline int fuzz_free_fd(int fd)
+{
+	int free_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+
+	fuzz_check(free_fd >= 0, "fcntl");
+	(void)close(free_fd);
+	return free_fd;
 }
 
 /* A private folder, on memory where there is some: "DIR/zinf-fuzz-XXXXXX" with DIR from $TMPDIR,

@@ -250,16 +250,6 @@ static void act(struct fuzz_input *input)
 	turn();
 }
 
-/* The lowest descriptor that is free: a lost one makes it another. */
-static int free_fd(void)
-{
-	int fd = fcntl(null_fd, F_DUPFD_CLOEXEC, 0);
-
-	fuzz_check(fd >= 0, "fcntl");
-	(void)zi_close(fd);
-	return fd;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
 {
 	static const struct gpu_worker_options options = { .program = "zinf-gpu",
@@ -270,7 +260,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
 		                                           .ended = note_ended,
 		                                           .spawn = spawn_double };
 	struct fuzz_input input = { bytes, byte_count };
-	int before = free_fd();
+	int before = fuzz_free_fd(null_fd);
 
 	cookies = ids = 0;
 	fuzz_check(!gpu_worker_new(loop, &options, &worker), "gpu_worker_new");
@@ -280,6 +270,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
 	for (uint32_t i = 0; i < REQUESTS; i++)
 		fuzz_check(!is_out[i], "a request never ends");
 	worker_fd = zi_close(worker_fd);
-	fuzz_check(free_fd() == before, "a descriptor is lost");
+	fuzz_check(fuzz_free_fd(null_fd) == before, "a descriptor is lost");
 	return 0;
 }

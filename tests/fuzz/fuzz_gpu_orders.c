@@ -108,22 +108,13 @@ static void send_order(int fd, struct fuzz_input *input)
 	(void)!send(fd, &message, bytes, MSG_NOSIGNAL | MSG_DONTWAIT); /* Or full. */
 }
 
-static int free_fd(void)
-{
-	int fd = fcntl(null_fd, F_DUPFD_CLOEXEC, 0);
-
-	fuzz_check(fd >= 0, "fcntl");
-	(void)zi_close(fd);
-	return fd;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
 {
 	static const struct zi_gpu_device device = { .uuid = "GPU-fake",
 		                                     .bytes = 64 * CHUNK,
 		                                     .granularity_bytes = CHUNK };
 	struct fuzz_input input = { bytes, byte_count };
-	int before = free_fd();
+	int before = fuzz_free_fd(null_fd);
 	int pair[2], code;
 
 	fuzz_check(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), "socketpair");
@@ -142,6 +133,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
 	fuzz_check(made_count == released_count, "a chunk that was never released");
 	(void)zi_close(pair[0]);
 	(void)zi_close(pair[1]);
-	fuzz_check(free_fd() == before, "a descriptor is lost");
+	fuzz_check(fuzz_free_fd(null_fd) == before, "a descriptor is lost");
 	return 0;
 }

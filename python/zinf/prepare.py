@@ -19,6 +19,7 @@ from .libzinf.structures import Offload
 from .module import budgets, parameter, units
 from .module.engine import Engine, engine_of
 from .session import Session
+from .width import width_of
 
 __all__ = ["prepare"]
 
@@ -68,7 +69,7 @@ def prepare(
         optimizer=merged.optimizer if made is None else made.kind,
         group_count=max(1, len(groups)),
     )
-    width = units.width_of(dtype)
+    width = width_of(dtype)
     merged = _with_budgets(merged, plans, width)
     if merged.private_dir is not None:
         elements = sum(item.numel() for plan in plans for _, item in plan.parameters)
@@ -108,7 +109,7 @@ def _with_budgets(config: Config, plans: list[units.Plan], width: int) -> Config
         and config.gradient_accumulation_steps == 1
         and config.offload("offload_optimizer") == Offload.NVME
     ):
-        wide = units.width_of(getattr(torch, config.grad_dtype)) if config.grad_dtype else width
+        wide = width_of(getattr(torch, config.grad_dtype)) if config.grad_dtype else width
         config = config.replace(grad_budget_bytes=budgets.grad_budget(counts, wide, ranks))
     return config
 

@@ -26,6 +26,7 @@ from types import TracebackType
 import torch
 
 from .errors import ZinfError
+from .width import width_of
 
 __all__ = [
     "CheckpointError",
@@ -82,7 +83,7 @@ class Entry:
     @property
     def bytes(self) -> int:
         """Size of the elements in bytes."""
-        return self.count * _element_bytes(self.dtype)
+        return self.count * width_of(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,6 @@ class _Place:
     file: str
     offset: int
     entry: Entry
-
-
-def _element_bytes(dtype: torch.dtype) -> int:
-    return torch.empty((), dtype=dtype).element_size()
 
 
 def parse_size(size: int | str) -> int:
@@ -217,7 +214,7 @@ class Writer:
 
     def _begin(self, file: str, entries: list[Entry], metadata: Mapping[str, str]) -> None:
         # Large elements first: each tensor then begins at a multiple of its element's size.
-        ordered = sorted(entries, key=lambda entry: -_element_bytes(entry.dtype))
+        ordered = sorted(entries, key=lambda entry: -width_of(entry.dtype))
         header: dict[str, object] = {"__metadata__": dict(metadata)}
         offset = 0
         for entry in ordered:
@@ -483,7 +480,7 @@ class Reader:
             _read_all(fd, _memory(plain), place.offset, place.file)
         else:
             flat = plain.view(-1)
-            width = _element_bytes(entry.dtype)
+            width = width_of(entry.dtype)
             step = _PIECE_BYTES // width
             piece = torch.empty(min(step, max(1, entry.count)), dtype=entry.dtype)
             for at in range(0, entry.count, step):

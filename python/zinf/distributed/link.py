@@ -36,6 +36,7 @@ from ..errors import (
 )
 from ..libzinf.structures import CollOptions, GroupOptions
 from ..session import Session
+from ..width import width_of
 from .register import work_class
 
 __all__ = ["Link", "configure", "current", "empty"]
@@ -395,7 +396,7 @@ class Link:
 
     def allocate(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """Return (count,) of dtype in the arena."""
-        bytes_ = count * torch.empty((), dtype=dtype).element_size()
+        bytes_ = count * width_of(dtype)
         address = c.c_void_p()
         self.session._call(self._library.zinf_coll_alloc, bytes_, c.byref(address))
         memory = (c.c_char * bytes_).from_address(address.value or 0)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Units of a model: one for each block, one for each large module outside, and one for the rest.
 
-A block is an element of the largest ModuleList (or Sequential) whose elements have one class; all
+A block is an element of the largest ModuleList (or Sequential) whose elements have one class. All
 modules of this class are blocks, unless they lie in another block.
 
-An outer module is an outermost module without a block inside: embeddings, a head. It becomes a unit
-that comes and goes as a block does, if it has half as many elements as the largest block. Outer
-modules that share a parameter, as embedding and head do with tied weights, are one unit: it comes
-for each of them, and has the name of the first one.
+An outer module is an outermost module without a block inside, such as an embedding or a head. An
+outer module with at least half as many elements as the largest block becomes a unit. Such a unit
+is unsharded and resharded as a block is. Outer modules that share a parameter (tied weights) are
+one unit, which has the name of the first module and is unsharded for each of them.
 
-All other parameters belong to the rest, which stays during forward and backward: those of small
-outer modules and of modules around blocks, and those that a block shares with anything else.
-Modules that the caller lists (fully_shard()) have no outer units: the root has what is left.
+The rest is unsharded during the whole forward and backward. It has the parameters of small outer
+modules, of modules around blocks, and those that a block shares with another module. Where the
+caller lists modules (fully_shard()), the root has all other parameters.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from torch import nn
 
 from ..errors import InvalidArgument
 from ..libzinf.structures import DIMS_MAX, PARAM_NAME_BYTES
+from ..width import width_of
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -377,11 +378,6 @@ def check_parameters(plans: Iterable[Plan], param_dtype: str | None) -> torch.dt
             "convert the model, or give param_dtype"
         )
     return dtype
-
-
-def width_of(dtype: torch.dtype) -> int:
-    """Return the bytes of an element. torch 1.13 has no dtype.itemsize."""
-    return torch.empty((), dtype=dtype).element_size()
 
 
 def _some(names: list[str]) -> str:

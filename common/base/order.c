@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The order in which a step uses its units, repeats included: recorded from the leading rank, then
- * followed by all; what prefetch reads along, and what eviction decides by. Floor 0, owner thread.
+ * The order in which a step uses its units, repeats included. The leading rank (0) records the
+ * order, and all ranks follow it. Prefetch reads along the order; eviction decides by it. Floor 0,
+ * owner thread.
  *
- * A use is a rank's unshard; a step ends with its step(). The leading rank (0) says what the order
- * is: the first step records it, and a use that differs cuts the order there and records the rest
- * anew. The other ranks do the same, sooner or later: each has a place of its own. One that does
- * something else is not believed, only found again where its unit comes next.
+ * A use is an unshard by a rank. A rank's step() ends its step. The first step of the leading rank
+ * records the order. Where a later use of the leading rank differs, the order is cut and the rest
+ * is recorded again. Each other rank has a place of its own in the order. A rank that leaves the
+ * order does not change it; the rank's place moves to the next use of the unit in the order.
  *
- * Where nothing is trained there are no steps. Then uses are recorded until they are the same
- * twice over: that is a round, which comes again and again, from wherever in it that was seen. A
- * round may have a unit twice (tied weights), so its end is not where the first unit comes again;
- * and what was taken for a round, and was the beginning of a longer one, is not tried a second
- * time. What comes before the first round (or is the rest of another one) hides it: so the record
- * begins anew, each time for twice as many uses.
+ * A forward-only job has no steps. Its uses are recorded until a sequence of uses has come twice
+ * in a row: this sequence is a round, and is expected to repeat. A round may contain a unit twice
+ * (tied weights), so the second use of the first unit does not have to be the end of the round. A
+ * sequence that turned out to be the beginning of a longer round is not tried again. Uses before
+ * the first round, or the rest of an earlier round, can hide a round. So the record begins again,
+ * each time with room for twice as many uses.
  */
 #include "common/base/order.h"
 

@@ -34,14 +34,15 @@ ZINF_API int zinf_test(struct zinf *zinf, zinf_ticket ticket, bool *ret_is_done)
 ZINF_API int zinf_cancel(struct zinf *zinf, zinf_ticket ticket);
 
 /**
- * Interrupts a waiting call: it returns -EINTR. If no call waits now, the next call that would wait
- * returns -EINTR instead. One zinf_interrupt() ends one call. Several of them before that call has
- * returned end only this call. Signals by themselves interrupt no call.
+ * Interrupts the call that waits in @zinf: the call returns -EINTR. If no call waits now, the next
+ * call that would wait returns -EINTR. One zinf_interrupt() ends one call. If zinf_interrupt() is
+ * called again before that call has returned, it ends no further call. Signals by themselves
+ * interrupt no call.
  *
- * Repeat an interrupted call with the same arguments: it continues to wait for the same event, as
- * if it had not returned. What the call waits for stays under way meanwhile, and the other ranks
- * wait for this one. Until the call was repeated these calls return -EBUSY, and the text names the
- * call to repeat:
+ * Repeat an interrupted call with the same arguments. The repeated call continues to wait for the
+ * same event. The work that the call waits for goes on meanwhile, and other ranks wait for this
+ * rank. Until the call is repeated, the calls below return -EBUSY, and the text names the call to
+ * repeat:
  *   - after a call on the socket (zinf_load(), zinf_materialize(), zinf_param_write_begin(),
  *     zinf_param_write_end(), zinf_snapshot(), zinf_tensor_open(), zinf_coll_open(),
  *     zinf_coll_group(), zinf_destroy_job()): every other one of these, zinf_blob_get(),

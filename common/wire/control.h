@@ -67,6 +67,8 @@
 #define ZI_FEATURE_LOST  (1ull << 21) /* lost_step of ATTACHED */
 #define ZI_FEATURE_STEPS (1ull << 22) /* opcodes from 18 on, ZI_STEP_DEFERRED, ZI_STEP_BETAS */
 #define ZI_FEATURE_STATE (1ull << 23) /* STATE_*, ZI_PARAM_WRITE_KEEP */
+#define ZI_FEATURE_EXIST (1ull << 24) /* ZI_ATTACH_MUST_EXIST */
+#define ZI_FEATURE_GPU   (1ull << 25) /* GPU_*: gpu.h */
 
 /*
  * Of what libzinf, zinfd and zinf-net share for collectives: COLL_* messages, verdicts, boards,
@@ -116,6 +118,9 @@ enum zi_message_type {
 	ZI_MESSAGE_STATE_READ = 33,
 	ZI_MESSAGE_STATE_WRITE = 34,
 	ZI_MESSAGE_STATE_COUNT = 35,
+	ZI_MESSAGE_GPU_OPEN = 36,
+	ZI_MESSAGE_GPU_OPENED = 37,
+	ZI_MESSAGE_GPU_CHUNKS = 38,
 	_ZI_MESSAGE_COUNT,
 };
 
@@ -166,6 +171,8 @@ struct zi_job_config {
 static_assert(sizeof(struct zi_job_config) == 80, "job configuration");
 
 #define ZI_ATTACH_TAKEOVER (1u << 0)
+/* The job must be there: ATTACH makes none. Under ZI_FEATURE_EXIST. */
+#define ZI_ATTACH_MUST_EXIST (1u << 1)
 
 struct zi_attach {
 	struct zi_message_header header;

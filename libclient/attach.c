@@ -23,7 +23,7 @@
 	 ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT |     \
 	 ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING | ZI_FEATURE_SETS |                         \
 	 ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN | ZI_FEATURE_FORWARD | ZI_FEATURE_LOST |       \
-	 ZI_FEATURE_STEPS | ZI_FEATURE_STATE)
+	 ZI_FEATURE_STEPS | ZI_FEATURE_STATE | ZI_FEATURE_EXIST)
 /* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not
  * inotify: the folder of the socket may not be there yet either, and connecting is the only proof
  * anyway. */
@@ -293,6 +293,11 @@ static int join(struct zinf *zinf)
 		return zi_client_error(zinf, -EOPNOTSUPP,
 		                       "is_forward_only is true, but zinfd at %s does not "
 		                       "support it: use a newer zinfd",
+		                       zinf->path);
+	if ((zinf->attach.flags & ZI_ATTACH_MUST_EXIST) && !(zinf->features & ZI_FEATURE_EXIST))
+		return zi_client_error(zinf, -EOPNOTSUPP,
+		                       "must_exist is true, but zinfd at %s does not support it: "
+		                       "use a newer zinfd",
 		                       zinf->path);
 	r = zi_client_request(zinf, &attach.attach.header, ZI_MESSAGE_ATTACH,
 	                      has_tail ? sizeof(attach) : sizeof(attach.attach),

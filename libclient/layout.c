@@ -55,6 +55,7 @@ static const struct zinf_layout_field layout_fields[] = {
 	FIELD(zinf_options, group_count),
 	FIELD(zinf_options, is_forward_only),
 	FIELD(zinf_options, finds_unused),
+	FIELD(zinf_options, must_exist),
 	FIELD(zinf_options, reserved_end),
 	FIELD(zinf_options, scaler),
 	STRUCTURE(zinf_step_group),

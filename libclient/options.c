@@ -72,8 +72,7 @@ static int take_options(struct zinf *zinf, const struct zinf_options *options,
 	if (r)
 		return err_trace(r);
 	memcpy(&taken, options, ZI_MIN(options->bytes, sizeof(taken)));
-	reserved = taken.reserved[0] | taken.reserved[1] | taken.reserved_end[0] |
-	           taken.reserved_end[1];
+	reserved = taken.reserved[0] | taken.reserved[1] | taken.reserved_end[0];
 	if (reserved)
 		return zi_client_error(zinf, -EINVAL, "reserved options are set");
 	*ret_options = taken;
@@ -161,7 +160,8 @@ int zi_client_options(const struct zinf_options *given, struct zinf *zinf)
 	r = resolve_path(zinf, options->socket_path);
 	if (r)
 		return err_trace(r);
-	zinf->attach.flags = options->takeover ? ZI_ATTACH_TAKEOVER : 0;
+	zinf->attach.flags = (options->takeover ? ZI_ATTACH_TAKEOVER : 0) |
+	                     (options->must_exist ? ZI_ATTACH_MUST_EXIST : 0);
 	zinf->attach.timeout_ms = options->timeout_ms ? options->timeout_ms : ZI_CLIENT_TIMEOUT_MS;
 	zinf->timeout_ns = zinf->attach.timeout_ms * ZI_NS_PER_MS;
 	zinf->coll_timeout_ms = options->timeout_ms; /* 0: what the daemon says (join()) */

@@ -342,7 +342,7 @@ int zi_check_attach(const struct zi_attach *attach, struct zi_text *text)
 {
 	int r;
 
-	if ((attach->flags & ~ZI_ATTACH_TAKEOVER) || attach->reserved0 ||
+	if ((attach->flags & ~ZI_ATTACH_FLAGS_ALL) || attach->reserved0 ||
 	    !is_zero(attach->reserved, ZI_COUNT_OF(attach->reserved))) {
 		zi_text_set(text, "ATTACH: unknown flags or reserved words are set");
 		return err_origin(-EPROTO);

@@ -173,6 +173,7 @@ static_assert(sizeof(struct zi_job_config) == 80, "job configuration");
 #define ZI_ATTACH_TAKEOVER (1u << 0)
 /* The job must be there: ATTACH makes none. Under ZI_FEATURE_EXIST. */
 #define ZI_ATTACH_MUST_EXIST (1u << 1)
+#define ZI_ATTACH_FLAGS_ALL  (ZI_ATTACH_TAKEOVER | ZI_ATTACH_MUST_EXIST)
 
 struct zi_attach {
 	struct zi_message_header header;

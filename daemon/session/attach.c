@@ -92,6 +92,7 @@ static int sess_join(struct sess_shard *shard, struct sess *session, struct zi_t
 		.local_size = session->attach.local_world_size ? session->attach.local_world_size
 		                                               : session->attach.world_size,
 		.takeover = session->attach.flags & ZI_ATTACH_TAKEOVER,
+		.must_exist = session->attach.flags & ZI_ATTACH_MUST_EXIST,
 		.config = session->attach.config,
 		.training = session->training,
 		.timeout_ns = session->attach.timeout_ms * ZI_NS_PER_MS,

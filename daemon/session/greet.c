@@ -26,7 +26,7 @@ static uint64_t sess_features(const struct sess_control *control)
 	       ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT |
 	       ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING | ZI_FEATURE_SETS |
 	       ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN | ZI_FEATURE_FORWARD | ZI_FEATURE_LOST |
-	       ZI_FEATURE_STEPS | ZI_FEATURE_STATE |
+	       ZI_FEATURE_STEPS | ZI_FEATURE_STATE | ZI_FEATURE_EXIST |
 	       (control->facts->nvme_tier_count ? of_nvme : 0);
 }
 
@@ -89,6 +89,9 @@ static int sess_admit(struct sess *session, const struct zi_attach *attach, stru
 	int r;
 
 	r = zi_check_attach(attach, text);
+	if (!r && (attach->flags & ZI_ATTACH_MUST_EXIST) && !(session->features & ZI_FEATURE_EXIST))
+		r = zi_text_error(text, err_origin(-EPROTO),
+		                  "ATTACH with flag 1 without feature bit 24");
 	if (!r)
 		r = sess_take_training(session, attach, text);
 	if (r)

@@ -202,6 +202,7 @@ struct zero_attach {
 	uint32_t rank, world_size;
 	uint32_t local_size; /* ranks of the job on this node; 0: all */
 	bool takeover;
+	bool must_exist; /* no job is made */
 	struct zi_job_config config;
 	struct zi_job_training training;
 	uint64_t timeout_ns; /* how long this rank waits for others in collective calls */
@@ -211,7 +212,7 @@ struct zero_attach {
 
 /* Joins (and makes) a job by the incarnation rules of docs/ARCHITECTURE.md. -EACCES other uid;
  * -EBUSY; -ESTALE older incarnation; -EINVAL world or configuration differs; -EDQUOT, -EMFILE
- * limits. A newer incarnation breaks the ranks of the former one with -ESTALE. */
+ * limits; -ENODATA there is no job, and it must_exist. A newer incarnation breaks the ranks of the former one with -ESTALE. */
 int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_text *text,
                 struct zero_rank **ret_rank, uint64_t *ret_incarnation_number);
 /* Where its job stood when the end of a daemon lost the state that was in memory only; -1: nothing

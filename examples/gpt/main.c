@@ -121,17 +121,13 @@ static int train_with(const struct gpt_args *args, struct gpt_board *board, bool
 		               .board = board,
 		               .is_board_shared = is_board_shared };
 	struct gpt_problem problem = { "" };
-	bool is_deleting;
 	int r, deleted;
 
 	r = gpt_is_using(args) ? gpt_use(&run, backend, &problem)
 	                       : gpt_train(&run, backend, &problem);
 	if (r < 0)
 		gpt_complain(args, is_board_shared ? board : NULL, &problem);
-	/* A job that was made for nothing goes as well. */
-	is_deleting = r < 0 ? gpt_is_using(args) && backend->ops->committed_step(backend) < 0
-	                    : args->is_deleting_job;
-	if (!is_deleting || !is_first_of_node(backend)) {
+	if (r < 0 || !args->is_deleting_job || !is_first_of_node(backend)) {
 		backend->ops->close(backend);
 		return r;
 	}

@@ -174,9 +174,7 @@ static int use(struct user *user)
 	int r;
 
 	if (step < 0)
-		return gpt_problem_set(user->problem, -ENODATA,
-		                       "the job has no parameters yet: train it first, name "
-		                       "another --job, or begin with a snapshot (--load JOB/NAME)");
+		return gpt_problem_set(user->problem, -ENODATA, GPT_USE_UNTRAINED);
 	if (args->generate_count && user->backend->world_count > 1)
 		return gpt_problem_set(user->problem, -EINVAL,
 		                       "--generate takes one rank, and %u were started",

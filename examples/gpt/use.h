@@ -13,6 +13,11 @@ static inline _Bool gpt_is_using(const struct gpt_args *args)
 	return args->eval || args->generate_count;
 }
 
+/* Of -ENODATA: there is no such job, or no step of it is committed. */
+#define GPT_USE_UNTRAINED                                                              \
+	"the job has no parameters yet: train it first, name another --job, or begin " \
+	"with a snapshot (--load JOB/NAME)"
+
 /* What a run that trains nothing need not be told: the stored job knows it. */
 bool gpt_use_guess(const struct gpt_args *given, uint32_t index, struct gpt_args *ret_args);
 

@@ -295,6 +295,8 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	options.scaler = args->scaler.kind == ZINF_SCALER_NONE ? NULL : &args->scaler;
 	options.group_count = gpt_group_count(args);
 	options.is_forward_only = gpt_is_using(args); /* Parameters alone: see use.h. */
+	/* A run that only uses a job makes none: nobody would delete it. */
+	options.must_exist = gpt_is_using(args) && !args->load;
 	gpt_strategy_set(args, &options);
 	return zinf_attach(&options, ret_zinf);
 }
@@ -317,6 +319,8 @@ static int attach_as_stored(struct gpt_args *args, struct gpt_problem *problem,
 		(void)gpt_problem_set(problem, r, "%s", zinf_attach_error());
 	for (uint32_t i = 0; is_mismatch(other) && gpt_use_guess(&given, i, args); i++)
 		other = attach(args, ret_zinf);
+	if (other == -ENODATA)
+		return gpt_problem_set(problem, other, GPT_USE_UNTRAINED);
 	if (other && !is_mismatch(other))
 		return gpt_problem_set(problem, other, "%s", zinf_attach_error());
 	if (!other)

@@ -215,7 +215,9 @@ struct zinf_options {
 				       *   is (docs/API.md, "Forward only") */
 	bool finds_unused;            /**< a parameter without a gradient is no error, see
 				       *   zinf_grad_done() */
-	uint8_t reserved_end[2];      /**< zero */
+	bool must_exist;              /**< join a job that is there, or whose state is stored:
+				      *   zinf_attach() makes no new job, and returns -ENODATA */
+	uint8_t reserved_end[1];      /**< zero */
 	const struct zinf_scaler_options *scaler; /**< loss scale: zinf multiplies gradients by its
 					   *   inverse, skips steps that are not finite, and moves
 					   *   the scale: zinf_loss_scale(), zinf/scaler.h. Equal
@@ -248,7 +250,8 @@ ZINF_API const char *zinf_version(void);
 ZINF_API int zinf_strategy_by_name(const char *name, struct zinf_options *options);
 
 /**
- * Attaches the calling process to the daemon as a rank of a job. Creates a new job.
+ * Attaches the calling process to the daemon as a rank of a job. Creates a new job, unless
+ * must_exist is true.
  * @options: copied. @ret_zinf: owned by the caller, who ends it with zinf_detach().
  * Return: 0; on failure zinf_attach_error() has the text:
  *   -ENOENT  no daemon at the socket (and wait_for_daemon is false)
@@ -257,6 +260,7 @@ ZINF_API int zinf_strategy_by_name(const char *name, struct zinf_options *option
  *            neither incarnation nor takeover was given
  *   -EINVAL  rank, world size or configuration is wrong, or differs from the other ranks or from
  *            the stored job; the text shows both values
+ *   -ENODATA there is no such job, and must_exist is true
  *   -ESTALE  an older incarnation
  *   -EDQUOT, -ENOSPC, -EMFILE  a limit, with its figure
  *   -EPROTONOSUPPORT  another version

@@ -243,6 +243,11 @@ int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_t
 		return err_origin(zi_text_error(text, -EINVAL,
 		                                "rank %u of %u: 1 to %u ranks are allowed",
 		                                attach->rank, attach->world_size, ZI_WORLD_MAX));
+	if (!job && attach->must_exist)
+		return err_origin(zi_text_error(
+			text, -ENODATA,
+			"there is no job '%s' on this node: train it first, or name another job",
+			attach->job));
 	if (!job) {
 		r = attach_limits_check(zero, attach->uid, text);
 		if (r)

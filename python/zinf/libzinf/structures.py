@@ -193,7 +193,8 @@ class Options(Structure):
         ("group_count", u32),
         ("is_forward_only", flag),
         ("finds_unused", flag),
-        ("reserved_end", u8 * 2),
+        ("must_exist", flag),
+        ("reserved_end", u8 * 1),
         ("scaler", c.POINTER(ScalerOptions)),
     ]
 

@@ -88,7 +88,7 @@ Test(options, all_that_is_set_is_sent)
 	options.incarnation = "run.7";
 	options.rank = 2;
 	options.world_size = 4;
-	options.takeover = true;
+	options.takeover = options.must_exist = true;
 	options.timeout_ms = 9000;
 	options.param_dtype = options.grad_dtype = ZINF_BF16;
 	options.optimizer = ZINF_SGD;
@@ -105,7 +105,7 @@ Test(options, all_that_is_set_is_sent)
 	cr_assert_str_eq(seen->incarnation, "run.7");
 	cr_assert_eq(seen->rank, 2);
 	cr_assert_eq(seen->world_size, 4);
-	cr_assert_eq(seen->flags, ZI_ATTACH_TAKEOVER);
+	cr_assert_eq(seen->flags, ZI_ATTACH_TAKEOVER | ZI_ATTACH_MUST_EXIST);
 	cr_assert_eq(seen->timeout_ms, 9000);
 	cr_assert_eq(seen->config.param_dtype, ZI_DTYPE_BF16);
 	cr_assert_eq(seen->config.grad_dtype, ZI_DTYPE_BF16);
@@ -117,6 +117,20 @@ Test(options, all_that_is_set_is_sent)
 	cr_assert_eq(seen->config.durability, ZI_DURABILITY_POWER);
 	cr_assert_eq(seen->config.resident_bytes, 1 << 30);
 	cr_assert_eq(seen->config.staging_bytes, 1 << 20);
+}
+
+Test(options, a_job_that_must_exist_is_asked_of_a_daemon_that_knows_it)
+{
+	struct fake_daemon_options older = { .features = UINT64_MAX & ~ZI_FEATURE_EXIST };
+	struct fake_daemon *other = fake_daemon_start(&older);
+	struct zinf *zinf;
+
+	options.must_exist = true;
+	options.socket_path = fake_daemon_path(other);
+	cr_expect_eq(zinf_attach(&options, &zinf), -EOPNOTSUPP);
+	cr_expect_not_null(strstr(zinf_attach_error(), "must_exist is true, but zinfd at"), "%s",
+	                   zinf_attach_error());
+	fake_daemon_stop(other);
 }
 
 Test(options, environment_names_socket_job_and_rank)

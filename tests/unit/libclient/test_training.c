@@ -89,7 +89,7 @@ Test(training, all_that_is_set_is_sent)
 	cr_assert_eq(seen->grad_budget_bytes, 1 << 20);
 	cr_assert_eq(seen->accumulation, 0);
 	cr_assert_eq(seen->group_count, 0);
-	options.reserved_end[1] = 1;
+	options.reserved_end[0] = 1;
 	expect_refused(-EINVAL, "reserved options");
 	fake_daemon_stop(fake);
 }

@@ -23,7 +23,7 @@ Test(control, hello_is_answered_with_the_version_and_the_features_there_are)
 	                     ZI_FEATURE_COLL_ABORT | ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING |
 	                     ZI_FEATURE_SETS | ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN |
 	                     ZI_FEATURE_FORWARD | ZI_FEATURE_LOST | ZI_FEATURE_STEPS |
-	                     ZI_FEATURE_STATE,
+	                     ZI_FEATURE_STATE | ZI_FEATURE_EXIST,
 	             "and no NVMe");
 	cr_assert_eq(client->in.hello.coll_version, ZI_COLL_VERSION);
 	cr_assert_eq(client->in.header.sequence, 1);
@@ -230,19 +230,26 @@ Test(control, an_attach_with_wrong_values_is_refused_with_what_is_allowed)
 	cr_assert_eq(room.control->attached_count, 0);
 }
 
-/* @features: of HELLO. Return: the client, which sent ATTACH with the tail. */
-static struct client *attach_with(uint64_t features, const struct zi_job_training *training)
+/* @features: of HELLO. Return: the client, which sent ATTACH. */
+static struct client *attach_as(uint64_t features, struct zi_attach *attach, size_t bytes)
 {
 	struct client *client = client_connect();
 	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR, .features = features };
-	struct zi_attach_training attach = { .attach = attach_template(), .training = *training };
 
 	client_send(client, &hello, ZI_MESSAGE_HELLO, sizeof(hello));
 	settle();
 	cr_assert_eq(client_receive(client), ZI_MESSAGE_HELLO);
-	client_send(client, &attach, ZI_MESSAGE_ATTACH, sizeof(attach));
+	client_send(client, attach, ZI_MESSAGE_ATTACH, bytes);
 	settle();
 	return client;
+}
+
+/* The same with the tail. */
+static struct client *attach_with(uint64_t features, const struct zi_job_training *training)
+{
+	struct zi_attach_training attach = { .attach = attach_template(), .training = *training };
+
+	return attach_as(features, &attach.attach, sizeof(attach));
 }
 
 Test(control, how_a_job_trains_reaches_zero_and_what_is_not_built_is_refused_by_name)
@@ -284,6 +291,22 @@ Test(control, how_a_job_trains_reaches_zero_and_what_is_not_built_is_refused_by_
 		cr_assert_eq(client_receive(client), -1);
 		client_close(client);
 	}
+}
+
+Test(control, a_job_that_must_exist_is_asked_for_with_its_feature_alone)
+{
+	struct zi_attach attach = attach_template();
+	struct client *client;
+
+	attach.flags = ZI_ATTACH_MUST_EXIST;
+	client = attach_as(0, &attach, sizeof(attach));
+	expect_error(client, -EPROTO, "ATTACH with flag 1 without feature bit 24");
+	client_close(client);
+	client = attach_as(ZI_FEATURE_EXIST, &attach, sizeof(attach));
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_ATTACHED, "%s",
+	             client->in.error.text.chars);
+	cr_assert(rank_of(0)->attach.must_exist);
+	client_close(client);
 }
 
 Test(control, what_zero_refuses_is_told_and_leaves_nothing)

@@ -398,7 +398,9 @@ Test(check, malformed_attach_is_eproto)
 {
 	struct zi_attach attach = good_attach();
 
-	attach.flags = 2;
+	attach.flags = ZI_ATTACH_FLAGS_ALL;
+	cr_expect_eq(zi_check_attach(&attach, &text), 0, "%s", text.chars);
+	attach.flags = 4;
 	cr_expect_eq(zi_check_attach(&attach, &text), -EPROTO);
 	attach = good_attach();
 	attach.reserved[0] = 1;

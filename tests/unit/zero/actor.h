@@ -52,7 +52,7 @@ struct attach_options {
 	const char *job, *incarnation;
 	uint32_t rank, world, uid;
 	uint32_t local; /* of world on this node; 0: all */
-	bool takeover;
+	bool takeover, must_exist;
 	uint64_t timeout_ns;
 	struct zi_job_config config;
 	struct zi_job_training training;
@@ -81,6 +81,7 @@ static inline int actor_attach(struct node *node, struct actor *actor,
 			.world_size = options->world,
 			.local_size = options->local,
 			.takeover = options->takeover,
+			.must_exist = options->must_exist,
 			.config = options->config,
 			.training = options->training,
 			.timeout_ns = options->timeout_ns ? options->timeout_ns : TURN_LIMIT_NS,

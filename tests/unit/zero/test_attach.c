@@ -96,6 +96,20 @@ Test(zero_attach, same_name_forms_anew_when_all_its_ranks_have_left)
 	node_deinit(&node);
 }
 
+Test(zero_attach, a_job_that_must_exist_is_not_made)
+{
+	struct attach_options other = as("", 1, 2);
+
+	begin();
+	other.must_exist = true;
+	refused(1, other, -ENODATA, "there is no job 'train' on this node: train it first");
+	cr_assert_null(node_job(&node, "train"));
+	cr_assert_eq(attach(0, as("", 0, 2)), 0);
+	cr_assert_eq(attach(1, other), 0, "%s", actors[1].text.chars);
+	leave_all();
+	node_deinit(&node);
+}
+
 Test(zero_attach, nameless_ranks_join_the_start_that_is_forming)
 {
 	begin();

@@ -32,6 +32,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join([HERE, os.path.join(ROOT, "python")])
 import zinf  # noqa: E402 - the variables above come first
 from zinf import keeper  # noqa: E402 - as above
 
+# A shell ignores SIGINT in what it starts in the background, and so would the ranks.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _folder = ""
 _daemon: subprocess.Popen[bytes] | None = None
 _numbers = itertools.count(1)

@@ -3,8 +3,8 @@
  * Messages about the GPU memory of a rank (docs/PROTOCOL.md), under ZI_FEATURE_GPU. Floor 1.
  *
  *   rank                    daemon
- *   GPU_OPEN    ──▶         without chunks: a question. With chunks: they are charged to uid and
- *                           job, and made. Between ATTACHED and MATERIALIZE
+ *   GPU_OPEN    ──▶         without chunks: a question, at any time after ATTACHED. With chunks:
+ *                           they are charged to uid and job, and made; before MATERIALIZE
  *           ◀── GPU_OPENED  what the GPU has room for; the chunks are made
  *   GPU_CHUNKS  ──▶         the next chunks, in their order. Before or after MATERIALIZE
  *           ◀── GPU_CHUNKS + fds

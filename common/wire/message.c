@@ -13,6 +13,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "common/base/fd.h"
+#include "common/wire/gpu.h"
 #include "common/wire/state.h"
 #include "common/wire/training.h"
 
@@ -227,6 +228,23 @@ static const struct message_kind message_kinds[_ZI_MESSAGE_COUNT] = {
 		.name = "STATE_COUNT",
 		.bytes = sizeof(struct zi_state_count),
 		.reserved = { PART(struct zi_state_count, reserved) },
+	},
+	[ZI_MESSAGE_GPU_OPEN] = {
+		.name = "GPU_OPEN",
+		.bytes = sizeof(struct zi_gpu_open),
+		.strings = { PART(struct zi_gpu_open, uuid) },
+		.reserved = { PART(struct zi_gpu_open, reserved0),
+			      PART(struct zi_gpu_open, reserved) },
+	},
+	[ZI_MESSAGE_GPU_OPENED] = {
+		.name = "GPU_OPENED",
+		.bytes = sizeof(struct zi_gpu_opened),
+		.reserved = { PART(struct zi_gpu_opened, reserved) },
+	},
+	[ZI_MESSAGE_GPU_CHUNKS] = {
+		.name = "GPU_CHUNKS",
+		.bytes = sizeof(struct zi_gpu_chunks),
+		.reserved = { PART(struct zi_gpu_chunks, reserved) },
 	},
 	[ZI_MESSAGE_SNAPSHOTTED] = {
 		.name = "SNAPSHOTTED",

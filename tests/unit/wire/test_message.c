@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/wire/control.h"
+#include "common/wire/gpu.h"
 #include "common/wire/state.h"
 
 static int sockets[2];
@@ -247,6 +248,8 @@ static const struct {
 	{ ZI_MESSAGE_COLL_ABORT, 184, false },  { ZI_MESSAGE_STATE_OPEN, 16, false },
 	{ ZI_MESSAGE_STATE_OPENED, 56, false }, { ZI_MESSAGE_STATE_READ, 72, false },
 	{ ZI_MESSAGE_STATE_WRITE, 72, false },  { ZI_MESSAGE_STATE_COUNT, 64, false },
+	{ ZI_MESSAGE_GPU_OPEN, 120, false },    { ZI_MESSAGE_GPU_OPENED, 88, false },
+	{ ZI_MESSAGE_GPU_CHUNKS, 40, false },
 };
 
 static struct zi_message_header *message_of(uint16_t type, uint32_t bytes)
@@ -373,6 +376,7 @@ Test(message, strings_must_end_within_their_fields)
 		{ ZI_MESSAGE_COLL_GROUP, offsetof(struct zi_coll_group, reason), ZI_REASON_BYTES },
 		{ ZI_MESSAGE_COLL_GROUP, offsetof(struct zi_coll_group, name),
 		  ZI_GROUP_NAME_BYTES },
+		{ ZI_MESSAGE_GPU_OPEN, offsetof(struct zi_gpu_open, uuid), 48 },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -407,6 +411,11 @@ Test(message, reserved_bytes_must_be_zero_but_in_hello)
 		{ ZI_MESSAGE_STATE_WRITE, offsetof(struct zi_state_range, root), 0 },
 		{ ZI_MESSAGE_STATE_WRITE, offsetof(struct zi_state_range, reserved), -EPROTO },
 		{ ZI_MESSAGE_STATE_COUNT, offsetof(struct zi_state_count, reserved), -EPROTO },
+		{ ZI_MESSAGE_GPU_OPEN, offsetof(struct zi_gpu_open, flags), 0 },
+		{ ZI_MESSAGE_GPU_OPEN, offsetof(struct zi_gpu_open, reserved0), -EPROTO },
+		{ ZI_MESSAGE_GPU_OPEN, offsetof(struct zi_gpu_open, reserved) + 31, -EPROTO },
+		{ ZI_MESSAGE_GPU_OPENED, offsetof(struct zi_gpu_opened, reserved), -EPROTO },
+		{ ZI_MESSAGE_GPU_CHUNKS, offsetof(struct zi_gpu_chunks, reserved) + 15, -EPROTO },
 		{ ZI_MESSAGE_PARAM_WRITE_BEGIN, offsetof(struct zi_param_write_begin, reserved),
 		  -EPROTO },
 		{ ZI_MESSAGE_ERROR, offsetof(struct zi_error_message, reserved), -EPROTO },

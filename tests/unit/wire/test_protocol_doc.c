@@ -9,6 +9,7 @@
 
 #include "common/wire/board.h"
 #include "common/wire/control.h"
+#include "common/wire/gpu.h"
 #include "common/wire/layout.h"
 #include "common/wire/state.h"
 #include "common/wire/training.h"
@@ -231,6 +232,26 @@ static const struct {
 	FIELD(zi_coll_abort, reserved0),
 	FIELD(zi_coll_abort, reason),
 	FIELD(zi_coll_abort, reserved),
+	FIELD(zi_gpu_open, header),
+	FIELD(zi_gpu_open, uuid),
+	FIELD(zi_gpu_open, chunk_bytes),
+	FIELD(zi_gpu_open, param_chunk_count),
+	FIELD(zi_gpu_open, grad_chunk_count),
+	FIELD(zi_gpu_open, flags),
+	FIELD(zi_gpu_open, reserved0),
+	FIELD(zi_gpu_open, reserved),
+	FIELD(zi_gpu_opened, header),
+	FIELD(zi_gpu_opened, granularity_bytes),
+	FIELD(zi_gpu_opened, capacity_bytes),
+	FIELD(zi_gpu_opened, free_bytes),
+	FIELD(zi_gpu_opened, chunk_bytes),
+	FIELD(zi_gpu_opened, param_chunk_count),
+	FIELD(zi_gpu_opened, grad_chunk_count),
+	FIELD(zi_gpu_opened, reserved),
+	FIELD(zi_gpu_chunks, header),
+	FIELD(zi_gpu_chunks, first),
+	FIELD(zi_gpu_chunks, count),
+	FIELD(zi_gpu_chunks, reserved),
 	FIELD(zi_verdicts, spin_us),
 	FIELD(zi_verdicts, numa),
 	FIELD(zi_verdicts, beside_us),

@@ -160,14 +160,24 @@ static void add_disks(struct topo *topo)
 	}
 }
 
-static void count_gpus(struct topo *topo)
+static void add_gpus(struct topo *topo)
 {
 	hwloc_obj_t object = NULL;
 
-	while ((object = hwloc_get_next_pcidev(topo->hwloc, object)))
-		if (object->attr->pcidev.vendor_id == GPU_VENDOR &&
-		    object->attr->pcidev.class_id >> 8 == GPU_CLASS)
-			topo->gpu_count++;
+	while ((object = hwloc_get_next_pcidev(topo->hwloc, object))) {
+		const struct hwloc_pcidev_attr_s *pci = &object->attr->pcidev;
+		struct topo_gpu *gpu = &topo->gpus[topo->gpu_count];
+
+		if (pci->vendor_id != GPU_VENDOR || pci->class_id >> 8 != GPU_CLASS)
+			continue;
+		if (topo->gpu_count == TOPO_GPUS_MAX)
+			return;
+		*gpu = (struct topo_gpu){ .node = node_of_io(topo, object) };
+		/* Fits: a domain beyond 16 bits is cut, and found under no address. */
+		(void)snprintf(gpu->pci, sizeof(gpu->pci), "%04x:%02x:%02x.%x", pci->domain,
+		               pci->bus, pci->dev, pci->func);
+		topo->gpu_count++;
+	}
 }
 
 /*
@@ -189,7 +199,7 @@ int topo_new(const char *source, struct zi_text *text, struct topo **ret_topo)
 		return err_trace(r);
 	assert(topo->node_count > 0); /* hwloc makes one where the system names none. */
 	add_disks(topo);
-	count_gpus(topo);
+	add_gpus(topo);
 	*ret_topo = zi_steal(topo);
 	return 0;
 }

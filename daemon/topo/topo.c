@@ -175,6 +175,42 @@ uint32_t topo_node_of_path(const struct topo *topo, const char *path)
 	return topo_node_of_device(topo, major(device), minor(device));
 }
 
+/* A PCI address: domain, bus, device, function. False: @text is none. */
+static bool read_pci(const char *text, uint32_t ret_numbers[4])
+{
+	char rest;
+
+	return sscanf(text, "%x:%x:%x.%x%c", &ret_numbers[0], &ret_numbers[1], &ret_numbers[2],
+	              &ret_numbers[3], &rest) == 4;
+}
+
+/* @pci: "00000000:3B:00.0": the width of the domain and the letters' case do not matter. */
+int32_t topo_find_gpu(const struct topo *topo, const char *pci)
+{
+	uint32_t wanted[4], found[4];
+
+	if (!read_pci(pci, wanted))
+		return -1;
+	for (uint32_t i = 0; i < topo->gpu_count; i++)
+		if (read_pci(topo->gpus[i].pci, found) && !memcmp(found, wanted, sizeof(found)))
+			return (int32_t)i;
+	return -1;
+}
+
+/*
+ * @os_index: of the NUMA node that the driver names; negative: it names none.
+ * Return: index of a node; -1: not known.
+ */
+int32_t topo_node_of_gpu(const struct topo *topo, int32_t os_index, const char *pci)
+{
+	int32_t gpu = topo_find_gpu(topo, pci);
+
+	for (uint32_t i = 0; os_index >= 0 && i < topo->node_count; i++)
+		if (topo->nodes[i].os_index == (uint32_t)os_index)
+			return (int32_t)i;
+	return gpu < 0 ? -1 : topo->gpus[gpu].node;
+}
+
 /* @limit: 0 for none. Return: how many pool threads @node gets, at least 1. */
 uint32_t topo_pool_threads(const struct topo *topo, uint32_t node, uint32_t limit)
 {

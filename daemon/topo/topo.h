@@ -14,6 +14,7 @@
 
 #define TOPO_NODES_MAX 64u
 #define TOPO_DISKS_MAX 64u
+#define TOPO_GPUS_MAX  64u
 
 struct topo_node {
 	uint32_t os_index;     /* of the NUMA node */
@@ -28,6 +29,12 @@ struct topo_disk {
 	uint32_t major, minor;
 };
 
+/* GPUs of NVIDIA, the only ones that zinf can use. */
+struct topo_gpu {
+	char pci[16]; /* "0000:3b:00.0" */
+	int32_t node; /* index into nodes, -1: no locality known */
+};
+
 struct topo {
 	void *hwloc;
 	bool is_this_system; /* false for synthetic and XML: binding is a no-op */
@@ -36,6 +43,7 @@ struct topo {
 	uint32_t disk_count;
 	struct topo_disk disks[TOPO_DISKS_MAX];
 	uint32_t gpu_count;
+	struct topo_gpu gpus[TOPO_GPUS_MAX];
 };
 
 /* @source: NULL this machine; "synthetic:DESCRIPTION"; "xml:PATH". */
@@ -45,6 +53,11 @@ ZI_DEFINE_CLEANUP(struct topo *, topo_free)
 /* Node that memory and threads serving @path (a store) belong to: its disk's node, else 0. */
 uint32_t topo_node_of_path(const struct topo *topo, const char *path);
 uint32_t topo_node_of_device(const struct topo *topo, uint32_t major, uint32_t minor);
+/* Index into gpus of the one with that PCI address, as its driver writes it. -1: none. */
+int32_t topo_find_gpu(const struct topo *topo, const char *pci);
+/* Node of a GPU. @os_index: NUMA node that its driver names, negative: none. @pci: its address, as
+ * the driver writes it. -1: not known. */
+int32_t topo_node_of_gpu(const struct topo *topo, int32_t os_index, const char *pci);
 /* Node on whose CPUs alone the process may run. Of one that may run on several: @otherwise where
  * that is one of them, else the first. @otherwise, too, when it is not known. */
 uint32_t topo_node_of_process(const struct topo *topo, int pid, uint32_t otherwise);

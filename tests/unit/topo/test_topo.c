@@ -179,6 +179,16 @@ Test(topo, devices_belong_to_the_node_of_the_package_they_hang_on)
 	cr_assert_not(topo->is_this_system);
 	cr_assert_eq(topo->node_count, 2);
 	cr_assert_eq(topo->gpu_count, 1, "the display adapter is none");
+	cr_assert_str_eq(topo->gpus[0].pci, "0000:83:00.0");
+	cr_assert_eq(topo->gpus[0].node, 1);
+	cr_assert_eq(topo_find_gpu(topo, "00000000:83:00.0"), 0, "as a driver may write it");
+	cr_assert_eq(topo_find_gpu(topo, "0000:02:00.0"), -1);
+	cr_assert_eq(topo_find_gpu(topo, "0000:83:00.0;"), -1);
+	cr_assert_eq(topo_find_gpu(topo, ""), -1);
+	cr_assert_eq(topo_node_of_gpu(topo, -1, "0000:83:00.0"), 1);
+	cr_assert_eq(topo_node_of_gpu(topo, 0, "0000:83:00.0"), 0, "its driver knows better");
+	cr_assert_eq(topo_node_of_gpu(topo, 7, "0000:83:00.0"), 1, "there is no such node");
+	cr_assert_eq(topo_node_of_gpu(topo, -1, "0000:84:00.0"), -1);
 	cr_assert_eq(topo->disk_count, 3);
 	for (uint32_t i = 0; i < topo->disk_count; i++) {
 		const struct topo_disk *disk = &topo->disks[i];

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A GPU as the daemon sees it; see gpu.h. Floor 2, shard thread. */
+#include "daemon/device/gpu.h"
+
+#include "common/base/assert.h"
+#include "common/base/err.h"
+
+/* Documented in the header, as are the others. */
+void dev_gpu_init(struct dev_gpu *gpu, const struct dev_gpu_facts *facts,
+                  const struct dev_gpu_ops *ops, void *arg)
+{
+	assert(facts->granularity_bytes > 0);
+	assert(ops->create && ops->release);
+	*gpu = (struct dev_gpu){ .facts = *facts, .is_up = true, .ops = ops, .arg = arg };
+	zi_list_init(&gpu->requests);
+}
+
+void dev_gpu_deinit(struct dev_gpu *gpu)
+{
+	assert(zi_list_is_empty(&gpu->requests));
+	assert(!gpu->served);
+	(void)gpu; /* Without asserts nobody looks. */
+}
+
+/* Hands @request over. 0; why it has ended already: an errno, or 0 in *ret_is_over. */
+static int gpu_serve(struct dev_gpu *gpu, struct dev_gpu_request *request, bool *ret_is_over)
+{
+	int r;
+
+	assert(!gpu->served);
+	if (gpu->is_closed) {
+		*ret_is_over = true;
+		if (request->is_release)
+			return 0;
+		return zi_text_error(&request->text, err_origin(-ESHUTDOWN),
+		                     "the daemon is stopping: no more memory of %s",
+		                     gpu->facts.uuid);
+	}
+	gpu->served = request;
+	r = request->is_release ? gpu->ops->release(gpu->arg, request)
+	                        : gpu->ops->create(gpu->arg, request);
+	*ret_is_over = r != 0;
+	if (r)
+		gpu->served = NULL;
+	if (request->is_release && r == DEV_GPU_E_GONE)
+		return 0;
+	return err_fold(r);
+}
+
+/* Those that wait, until one is accepted. */
+static void gpu_serve_next(struct dev_gpu *gpu)
+{
+	while (!gpu->served && !zi_list_is_empty(&gpu->requests)) {
+		struct zi_list *link = zi_list_pop_front(&gpu->requests);
+		struct dev_gpu_request *request = container_of(link, struct dev_gpu_request, link);
+		bool is_over;
+		int r = gpu_serve(gpu, request, &is_over);
+
+		if (!is_over)
+			return;
+		request->error = r;
+		request->done(request);
+	}
+}
+
+/* One that comes first goes on at once. */
+static int gpu_submit(struct dev_gpu *gpu, struct dev_gpu_request *request, bool *ret_is_over)
+{
+	assert(request->done && request->chunks);
+	assert(request->count > 0 && request->count <= DEV_GPU_CHUNKS_MAX);
+	zi_list_init(&request->link);
+	request->error = 0;
+	request->text.chars[0] = '\0';
+	*ret_is_over = false;
+	if (!gpu->served && zi_list_is_empty(&gpu->requests))
+		return err_trace(gpu_serve(gpu, request, ret_is_over));
+	zi_list_push_back(&gpu->requests, &request->link);
+	return 0;
+}
+
+int dev_gpu_create(struct dev_gpu *gpu, struct dev_gpu_request *request)
+{
+	bool is_over;
+
+	assert(request->chunk_bytes > 0);
+	request->is_release = false;
+	return err_trace(gpu_submit(gpu, request, &is_over));
+}
+
+void dev_gpu_release(struct dev_gpu *gpu, struct dev_gpu_request *request)
+{
+	bool is_over;
+	int r;
+
+	request->is_release = true;
+	r = gpu_submit(gpu, request, &is_over);
+	if (!is_over)
+		return;
+	request->error = r;
+	request->done(request);
+}
+
+bool dev_gpu_cancel(struct dev_gpu *gpu, struct dev_gpu_request *request)
+{
+	if (gpu->served == request)
+		return false;
+	assert(zi_list_is_linked(&request->link));
+	zi_list_remove(&request->link);
+	return true;
+}
+
+void dev_gpu_answer(struct dev_gpu *gpu, int error, const struct zi_text *text)
+{
+	struct dev_gpu_request *request = gpu->served;
+
+	assert(request);
+	assert(error <= 0);
+	gpu->served = NULL;
+	request->error = error;
+	if (error)
+		request->text = *text;
+	request->done(request); /* It is its owner's again, who may make another. */
+	gpu_serve_next(gpu);
+}
+
+void dev_gpu_set_up(struct dev_gpu *gpu)
+{
+	gpu->is_up = true;
+	gpu->down.chars[0] = '\0';
+}
+
+void dev_gpu_set_down(struct dev_gpu *gpu, const struct zi_text *text)
+{
+	gpu->is_up = false;
+	gpu->down = *text;
+}
+
+void dev_gpu_close(struct dev_gpu *gpu)
+{
+	gpu->is_closed = true;
+	gpu_serve_next(gpu); /* They end, unless one is served: then after its answer. */
+}

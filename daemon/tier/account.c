@@ -32,6 +32,15 @@ void tier_account_deinit(struct tier_account *account)
 	*account = (struct tier_account){ 0 };
 }
 
+/* What a user may do who needs more of a tier, and the key that limits an account there. */
+static const struct {
+	const char *advice, *key;
+} kinds[_TIER_KIND_COUNT] = {
+	[TIER_CPU] = { "raise tier.cpu.capacity, or end other jobs", "quota.uid_cpu" },
+	[TIER_NVME] = { "enlarge the store, or destroy other jobs", "quota.uid_nvme" },
+	[TIER_GPU] = { "lower gpu.reserve, or end other jobs", "quota.uid_gpu" },
+};
+
 static void say_full(const struct tier *tier, uint64_t bytes, struct zi_text *text)
 {
 	struct zi_bytes_text asked = zi_format_bytes(bytes);
@@ -45,9 +54,7 @@ static void say_full(const struct tier *tier, uint64_t bytes, struct zi_text *te
 		lingering_bytes = tier->lingering_bytes(tier->lingering_arg, tier, &pid);
 	if (!lingering_bytes) {
 		zi_text_set(text, "%s asked for on %s, %s free of %s: %s", asked.chars, tier->name,
-		            left.chars, capacity.chars,
-		            tier->kind == TIER_CPU ? "raise tier.cpu.capacity, or end other jobs"
-		                                   : "enlarge the store, or destroy other jobs");
+		            left.chars, capacity.chars, kinds[tier->kind].advice);
 		return;
 	}
 	lingering = zi_format_bytes(lingering_bytes);
@@ -84,8 +91,7 @@ static int check_account(const struct tier_account *account, enum tier_kind kind
 		            "%s, or end other jobs",
 		            zi_format_bytes(bytes).chars, where, payer->name,
 		            zi_format_bytes(payer->used_bytes[kind]).chars,
-		            zi_format_bytes(payer->limit_bytes[kind]).chars,
-		            kind == TIER_CPU ? "quota.uid_cpu" : "quota.uid_nvme");
+		            zi_format_bytes(payer->limit_bytes[kind]).chars, kinds[kind].key);
 		return TIER_E_QUOTA;
 	}
 	return 0;

@@ -7,6 +7,7 @@
 
 #include "common/base/assert.h"
 #include "common/base/err.h"
+#include "daemon/device/gpu.h"
 #include "daemon/tier/member.h"
 
 /**
@@ -55,6 +56,34 @@ int tier_init_nvme(struct tier *tier, const char *name, uint32_t node)
 	(void)zi_copy_name(tier->name, sizeof(tier->name), full_name); /* Of the same size. */
 	zi_list_init(&tier->tiers_link);
 	return 0;
+}
+
+/**
+ * tier_init_gpu() - memory of a GPU
+ * @gpu: outlives the tier
+ * @capacity_bytes: the memory without what the configuration reserves
+ */
+void tier_init_gpu(struct tier *tier, struct dev_gpu *gpu, uint64_t capacity_bytes)
+{
+	static_assert(sizeof("gpu:") + DEV_GPU_UUID_BYTES <= ZI_NAME_BYTES, "a tier's name");
+	*tier = (struct tier){
+		.kind = TIER_GPU,
+		.capacity_bytes = capacity_bytes,
+		.node = gpu->facts.node < 0 ? 0 : (uint32_t)gpu->facts.node,
+		.gpu = gpu,
+	};
+	(void)snprintf(tier->name, sizeof(tier->name), "gpu:%s", gpu->facts.uuid); /* Fits. */
+	zi_list_init(&tier->tiers_link);
+}
+
+const char *tier_kind_name(enum tier_kind kind)
+{
+	static const char *const names[] = {
+		[TIER_CPU] = "cpu", [TIER_NVME] = "nvme", [TIER_GPU] = "gpu"
+	};
+
+	assert(kind < _TIER_KIND_COUNT);
+	return names[kind];
 }
 
 /* Asserts that nothing is charged. */

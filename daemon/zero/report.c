@@ -38,6 +38,7 @@ static void fill_memory(const struct zero_job *job, struct zero_job_report *repo
 	report->staging_cpu_bytes =
 		job->staging ? held_bytes(job->staging->segment) : held_bytes(job->staging_segment);
 	report->coll_cpu_bytes = collectives_held_bytes(job) + across_held_bytes(job);
+	report->gpu_bytes = job->account->account.used_bytes[TIER_GPU];
 	report->coll = job->collectives.coll;
 	report->arena_bytes = job->collectives.arena_bytes;
 	report->reserved_nvme_bytes = job->nvme_charge.bytes;

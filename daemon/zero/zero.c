@@ -60,14 +60,21 @@ int zero_new(const struct zero_options *options, struct zero **ret_zero)
 	return 0;
 }
 
+static bool account_is_used(const struct tier_account *account)
+{
+	for (uint32_t kind = 0; kind < _TIER_KIND_COUNT; kind++)
+		if (account->used_bytes[kind])
+			return true;
+	return account->used_fds;
+}
+
 static void retired_sweep(struct zero *zero)
 {
 	zi_list_for_each_safe(link, &zero->retired) {
 		struct zero_account *account =
 			container_of(link, struct zero_account, accounts_link);
 
-		if (account->account.used_bytes[TIER_CPU] ||
-		    account->account.used_bytes[TIER_NVME] || account->account.used_fds)
+		if (account_is_used(&account->account))
 			continue;
 		zi_list_remove(&account->accounts_link);
 		tier_account_deinit(&account->account);
@@ -148,6 +155,7 @@ struct zero_account *zero_account_of(struct zero *zero, uint32_t uid)
 	tier_account_init(&account->account, name, NULL);
 	account->account.limit_bytes[TIER_CPU] = zero->options.uid_cpu_limit_bytes;
 	account->account.limit_bytes[TIER_NVME] = zero->options.uid_nvme_limit_bytes;
+	account->account.limit_bytes[TIER_GPU] = zero->options.uid_gpu_limit_bytes;
 	if (zero->options.uid_fds_max)
 		account->account.limit_fds = zero->options.uid_fds_max;
 	account->tally.budget = zero->options.uid_write_budget;

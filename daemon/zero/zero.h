@@ -143,8 +143,9 @@ struct zero_options {
 	uint32_t nvme_tier_count;
 	uint64_t default_staging_bytes;
 	bool is_staging_kept; /* it keeps what a step wrote last, for the next one */
-	uint64_t uid_cpu_limit_bytes, uid_nvme_limit_bytes; /* quota per uid; UINT64_MAX none */
-	struct tier_budget uid_write_budget;                /* of each uid */
+	/* quota per uid; UINT64_MAX none */
+	uint64_t uid_cpu_limit_bytes, uid_nvme_limit_bytes, uid_gpu_limit_bytes;
+	struct tier_budget uid_write_budget; /* of each uid */
 	uint32_t uid_fds_max; /* descriptors that the daemon opens for one uid; 0: no limit */
 	uint32_t jobs_max, jobs_per_uid_max, units_max, params_max;
 	/* Milliseconds since 1970, UTC; NULL: the system's. */
@@ -223,6 +224,9 @@ int64_t zero_lost_step(const struct zero_rank *rank);
  * others needed it: then they break when they next need it. Pending ops of this rank are completed
  * with -ECANCELED first. */
 void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *reason);
+/* The account of its job, for what sessions allocate for a rank. It stays while anything is charged
+ * to it, also when the job is gone. */
+struct tier_account *zero_rank_account(struct zero_rank *rank);
 /* The rank's process receives @segment, which stays at least until the rank leaves. -ENOMEM. */
 int zero_rank_hold(struct zero_rank *rank, struct tier_segment *segment);
 /* Deletes the job after its only rank asked for it; the rank is left by this on success. */
@@ -366,6 +370,7 @@ struct zero_job_report {
 	uint64_t state_cpu_bytes; /* resident (all of it, or the share) */
 	uint64_t staging_cpu_bytes;
 	uint64_t coll_cpu_bytes;                     /* arenas, boards, verdicts, slabs */
+	uint64_t gpu_bytes;                          /* arenas on all GPUs (tier/arena.h) */
 	uint64_t state_nvme_bytes, param_nvme_bytes; /* committed extents */
 	uint64_t reserved_nvme_bytes;                /* charged: twice the state */
 	struct zi_step_stats last_step;

@@ -278,6 +278,11 @@ int64_t zero_lost_step(const struct zero_rank *rank)
 	return lost && lost->uid == rank->uid ? lost->lost_step : -1;
 }
 
+struct tier_account *zero_rank_account(struct zero_rank *rank)
+{
+	return &rank->job->account->account;
+}
+
 int zero_rank_hold(struct zero_rank *rank, struct tier_segment *segment)
 {
 	return err_trace(tier_holder_add(rank->holder, segment));

@@ -184,6 +184,12 @@ DOUBLE void zero_rank_leave(struct zero_rank *rank, bool is_clean, const char *r
 	(void)snprintf(rank->reason, sizeof(rank->reason), "%s", reason);
 }
 
+DOUBLE struct tier_account *zero_rank_account(struct zero_rank *rank)
+{
+	cr_assert(rank->is_attached);
+	return &fake.account;
+}
+
 DOUBLE int zero_rank_hold(struct zero_rank *rank, struct tier_segment *segment)
 {
 	cr_assert(rank->is_attached);

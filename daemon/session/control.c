@@ -39,6 +39,7 @@ static void sess_clear(struct sess_control *control, struct sess *session)
 		.reply_fd = -1,
 	};
 	zi_list_init(&session->waiting_link);
+	zi_list_init(&session->gpu_link);
 }
 
 /**

@@ -25,6 +25,7 @@
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "daemon/session/control.h"
+#include "daemon/session/request_gpu.h"
 #include "daemon/session/rings.h"
 #include "daemon/session/sess.h"
 
@@ -98,6 +99,7 @@ void sess_end(struct sess *session, bool is_clean, const char *reason)
 		log_warning("Session ended session=%llu uid=%u job=%s rank=%u: %s",
 		            (unsigned long long)session->id, session->uid, session->attach.job,
 		            session->attach.rank, reason);
+	sess_gpu_end(session);
 	if (session->rank)
 		zero_rank_leave(zi_steal(session->rank), is_clean, reason);
 	sess_rings_publish_spin(session->shard);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Requests on an attached session's socket: whose each is (the model's in request_model.c, of what
- * is kept in request_kept.c, of collectives in request_coll.c), and leaving. Floor 6, shard thread.
- * One at a time: a second one while the first is pending ends the session, but for DETACH, which
- * may always be asked for.
+ * is kept in request_kept.c, of collectives in request_coll.c, of GPUs in request_gpu.c), and
+ * leaving. Floor 6, shard thread. One at a time: a second one while the first is pending ends the
+ * session, but for DETACH, which may always be asked for.
  */
 #include "daemon/session/request.h"
 
@@ -13,6 +13,7 @@
 #include "daemon/session/reaper.h"
 #include "daemon/session/request_answer.h"
 #include "daemon/session/request_coll.h"
+#include "daemon/session/request_gpu.h"
 #include "daemon/session/request_kept.h"
 #include "daemon/session/request_model.h"
 #include "daemon/session/request_state.h"
@@ -111,6 +112,9 @@ static int sess_request(struct sess *session, const struct zi_message_header *he
 	case ZI_MESSAGE_COLL_ABORT:
 		sess_request_coll(session, header);
 		return 0;
+	case ZI_MESSAGE_GPU_OPEN:
+	case ZI_MESSAGE_GPU_CHUNKS:
+		return err_trace(sess_request_gpu(session, header, text));
 	case ZI_MESSAGE_DESTROY:
 		session->request = (struct zero_op){ 0 };
 		sess_submit_request(session, header, zero_job_destroy, NULL);

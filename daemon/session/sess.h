@@ -29,10 +29,12 @@
 #include "common/base/log.h"
 #include "common/base/pool.h"
 #include "common/wire/control.h"
+#include "common/wire/gpu.h"
 #include "common/wire/ring.h"
 #include "daemon/device/device.h"
 #include "daemon/session/session.h"
 #include "daemon/session/uid.h"
+#include "daemon/tier/arena.h"
 #include "daemon/tier/holder.h"
 #include "daemon/tier/segment.h"
 #include "daemon/zero/zero.h"
@@ -69,6 +71,7 @@ enum sess_question {
 	SESS_ASK_JOBS,
 	SESS_ASK_DELETE,
 	SESS_ASK_LIMITS,
+	SESS_ASK_TOPO,
 	SESS_ASK_BENCH,
 	SESS_ASK_DRAIN,
 	SESS_ASK_UNDRAIN,
@@ -190,6 +193,9 @@ struct sess {
 	char rendezvous_host[ZI_RENDEZVOUS_BYTES], interface[ZI_INTERFACE_BYTES];
 	char group_name[ZI_GROUP_NAME_BYTES]; /* of COLL_GROUP */
 	char token[ZI_TOKEN_BYTES];
+	struct tier_arena *arena;    /* GPU memory; NULL: none */
+	struct zi_gpu_open gpu_open; /* the last one, and its place in shard->gpu_waiting */
+	struct zi_list gpu_link;
 	uint32_t unit_entry_count, param_entry_count; /* of the LAYOUT stream */
 	bool is_unit_frozen, has_unit_params;         /* the newest unit of it, so far; */
 	bool has_frozen_unit;                         /* one before is frozen whole */
@@ -212,6 +218,8 @@ struct sess_shard {
 	struct zero *zero;
 	struct tier *ring_tier;
 	struct tier_holders *holders;
+	struct tier_arenas *arenas; /* NULL: there is no GPU */
+	struct zi_list gpu_waiting; /* GPU_OPEN, until the GPUs were opened, after the start */
 	struct dev *worker;
 	struct sess_uids *uids;
 	struct sess_limits limits;

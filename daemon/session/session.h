@@ -22,7 +22,9 @@ struct dev;
 struct sess_control;
 struct sess_shard;
 struct tier;
+struct tier_arenas;
 struct tier_holders;
+struct topo;
 struct zero;
 
 struct sess_limits {
@@ -47,7 +49,8 @@ struct sess_shard_options {
 	struct zero *zero;
 	struct tier *ring_tier; /* pays for rings */
 	struct tier_holders *holders;
-	struct dev *worker; /* what takes long for one client: not where jobs compute */
+	struct tier_arenas *arenas; /* NULL: there is no GPU */
+	struct dev *worker;         /* what takes long for one client: not where jobs compute */
 	const struct sess_limits *limits; /* copied */
 	uint32_t cpu_count;               /* that this process may use */
 	uint32_t pool_threads;            /* that compute beside the shard */
@@ -103,6 +106,7 @@ struct sess_facts {
 	const char *socket_path, *state_dir, *isa;
 	struct tier *cpu_tiers, *nvme_tiers; /* read on the shard thread */
 	uint32_t cpu_tier_count, nvme_tier_count;
+	const struct topo *topo; /* NULL: not known */
 	const struct sess_limit_fact *limits;
 	uint32_t limit_count;
 	uint64_t (*huge_free_bytes)(void);

@@ -11,6 +11,7 @@
 #include "daemon/session/control.h"
 #include "daemon/session/poll.h"
 #include "daemon/session/reaper.h"
+#include "daemon/session/request_gpu.h"
 #include "daemon/session/sess.h"
 
 /**
@@ -36,6 +37,10 @@ int sess_shard_new(const struct sess_shard_options *options, struct sess_shard *
 	shard->zero = options->zero;
 	shard->ring_tier = options->ring_tier;
 	shard->holders = options->holders;
+	shard->arenas = options->arenas;
+	zi_list_init(&shard->gpu_waiting);
+	if (shard->arenas)
+		tier_arenas_watch(shard->arenas, sess_gpu_ready, shard);
 	shard->worker = options->worker;
 	shard->limits = *limits;
 	r = sess_uids_new(
@@ -78,6 +83,9 @@ struct sess_shard *sess_shard_free(struct sess_shard *shard)
 		return NULL;
 	assert(!shard->polled_count);
 	assert(!shard->ending_count);
+	assert(zi_list_is_empty(&shard->gpu_waiting));
+	if (shard->arenas)
+		tier_arenas_watch(shard->arenas, NULL, NULL);
 	shard->uids = sess_uids_free(shard->uids);
 	zi_loop_disarm(&shard->stall_timer);
 	zi_loop_set_poller(shard->loop, NULL);

@@ -21,6 +21,7 @@
 #include "daemon/session/admin/answer_limits.h"
 #include "daemon/session/admin/answer_snapshots.h"
 #include "daemon/session/admin/answer_tiers.h"
+#include "daemon/session/admin/answer_topo.h"
 #include "daemon/session/poll.h"
 #include "daemon/session/sess.h"
 #include "daemon/tier/move.h"
@@ -68,6 +69,15 @@ static uint64_t find_limit(const struct sess_facts *facts, const char *name)
 	return 0;
 }
 
+/* How many GPUs there are, and why there are not more. */
+static void answer_gpus(json_t *status, const struct tier_arenas *arenas)
+{
+	const char *why = arenas ? tier_arenas_explanation(arenas) : "";
+
+	answer_number(status, "gpus", arenas ? tier_arenas_count(arenas) : 0);
+	answer_put(status, "gpus_missing", *why ? answer_text(why) : json_null());
+}
+
 static json_t *answer_status(struct sess_shard *shard, const struct sess_facts *facts,
                              const struct sess_inquiry *inquiry)
 {
@@ -105,6 +115,7 @@ static json_t *answer_status(struct sess_shard *shard, const struct sess_facts *
 	answer_number(status, "holders", tier_holders_count(shard->holders));
 	answer_number(status, "jobs", sess_answer_job_count(shard));
 	answer_number(status, "jobs_max", find_limit(facts, "jobs"));
+	answer_gpus(status, shard->arenas);
 	answer_number(status, "inflight_ops", zi_pool_used_count(&shard->ops));
 	answer_number(status, "requests", shard->request_count);
 	answer_number(status, "wakeups", shard->wakeup_count);
@@ -141,6 +152,9 @@ void sess_answer(struct sess_shard *shard, const struct sess_facts *facts, uid_t
 		break;
 	case SESS_ASK_LIMITS:
 		inquiry->answer = sess_answer_limits(shard, facts, uid);
+		break;
+	case SESS_ASK_TOPO:
+		inquiry->answer = sess_answer_topo(shard, facts);
 		break;
 	case SESS_ASK_SNAPSHOT_LIST:
 		inquiry->answer = sess_answer_snapshot_list(shard, uid, inquiry);

@@ -225,6 +225,7 @@ static void answer_job(void *arg, const struct zero_job_report *report)
 	answer_put(job, "tensors",
 	           report->tensors.budget_bytes ? answer_tensors(report) : json_null());
 	answer_number(job, "reserved_nvme_bytes", report->reserved_nvme_bytes);
+	answer_number(job, "gpu_bytes", report->gpu_bytes);
 	answer_number(job, "read_bytes", report->read_bytes);
 	answer_number(job, "write_bytes", report->write_bytes);
 	answer_number(job, "total_read_bytes", report->total_read_bytes);

@@ -2,6 +2,7 @@
 /* ADMIN: limits and their present use, as JSON. Floor 6, shard thread. */
 #include "daemon/session/admin/answer_limits.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -68,6 +69,20 @@ static void search_take(struct limits_search *search, uid_t uid, uint64_t used)
 		search->use = (struct limits_use){ used, uid, true };
 }
 
+/* Of "uid_cpu_bytes" and its like. _TIER_KIND_COUNT: another limit. */
+static enum tier_kind kind_of(const char *name)
+{
+	char kind_name[32];
+
+	for (enum tier_kind kind = 0; kind < _TIER_KIND_COUNT; kind++) {
+		(void)snprintf(kind_name, sizeof(kind_name), "uid_%s_bytes",
+		               tier_kind_name(kind)); /* Fits. */
+		if (!strcmp(name, kind_name))
+			return kind;
+	}
+	return _TIER_KIND_COUNT;
+}
+
 static void look_at_account(void *arg, uint32_t uid, const struct tier_account *account,
                             uint64_t today_write_bytes)
 {
@@ -79,15 +94,14 @@ static void look_at_account(void *arg, uint32_t uid, const struct tier_account *
 	else if (!strcmp(search->name, "uid_write_bytes_per_day"))
 		used = today_write_bytes;
 	else
-		used = account->used_bytes[!strcmp(search->name, "uid_cpu_bytes") ? TIER_CPU
-		                                                                  : TIER_NVME];
+		used = account->used_bytes[kind_of(search->name)];
 	search_take(search, uid, used);
 }
 
 static bool is_of_account(const char *name)
 {
-	return !strcmp(name, "descriptors_per_uid") || !strcmp(name, "uid_cpu_bytes") ||
-	       !strcmp(name, "uid_nvme_bytes") || !strcmp(name, "uid_write_bytes_per_day");
+	return !strcmp(name, "descriptors_per_uid") || !strcmp(name, "uid_write_bytes_per_day") ||
+	       kind_of(name) != _TIER_KIND_COUNT;
 }
 
 static struct limits_use use_per_uid(struct sess_shard *shard, const struct sess_limit_fact *fact,

@@ -18,8 +18,9 @@ static json_t *answer_tier(const struct tier *tier)
 	json_t *object = json_object();
 
 	answer_word(object, "name", tier->name);
-	answer_word(object, "kind", tier->kind == TIER_CPU ? "cpu" : "nvme");
-	answer_number(object, "node", tier->node);
+	answer_word(object, "kind", tier_kind_name(tier->kind));
+	answer_put(object, "node",
+	           tier->gpu && tier->gpu->facts.node < 0 ? json_null() : json_integer(tier->node));
 	answer_number(object, "capacity_bytes", tier->capacity_bytes);
 	answer_number(object, "used_bytes", tier->used_bytes);
 	answer_number(object, "peak_bytes", tier->peak_bytes);
@@ -113,6 +114,27 @@ static void answer_members(json_t *object, const struct tier *tier)
 	answer_put(object, "members", members);
 }
 
+/* A GPU, and its state. */
+static json_t *answer_gpu(const struct tier_arenas *arenas, const struct tier *tier)
+{
+	const struct dev_gpu *gpu = tier->gpu;
+	json_t *object = answer_tier(tier);
+
+	answer_number(object, "free_bytes", tier_free_bytes(tier));
+	answer_word(object, "uuid", gpu->facts.uuid);
+	answer_word(object, "device", gpu->facts.name);
+	answer_word(object, "pci", gpu->facts.pci);
+	answer_number(object, "memory_bytes", gpu->facts.bytes);
+	answer_number(object, "granularity_bytes", gpu->facts.granularity_bytes);
+	answer_number(object, "driver_version", (uint64_t)gpu->facts.driver_version);
+	answer_number(object, "capability", gpu->facts.capability);
+	answer_put(object, "is_up", json_boolean(gpu->is_up));
+	answer_word(object, "reason", gpu->down.chars);
+	answer_number(object, "arenas", tier_arenas_arena_count(arenas, tier));
+	answer_number(object, "lingering_bytes", tier_arenas_lingering_bytes(arenas, tier, NULL));
+	return object;
+}
+
 json_t *sess_answer_tiers(struct sess_shard *shard, const struct sess_facts *facts)
 {
 	struct sess_engine_facts engine = { .backend = "none" };
@@ -142,6 +164,9 @@ json_t *sess_answer_tiers(struct sess_shard *shard, const struct sess_facts *fac
 		answer_number(object, "unregistered_bytes", engine.unregistered_bytes);
 		(void)json_array_append_new(tiers, object);
 	}
+	for (uint32_t i = 0; shard->arenas && i < tier_arenas_count(shard->arenas); i++)
+		(void)json_array_append_new(
+			tiers, answer_gpu(shard->arenas, tier_arenas_tier(shard->arenas, i)));
 	return tiers;
 }
 

@@ -347,6 +347,7 @@ static void ask_at_shard(struct zi_post *post)
 	case SESS_ASK_TIERS:
 	case SESS_ASK_JOBS:
 	case SESS_ASK_LIMITS:
+	case SESS_ASK_TOPO:
 	case SESS_ASK_SNAPSHOT_LIST:
 	case SESS_ASK_DRAIN:
 	case SESS_ASK_UNDRAIN:
@@ -363,6 +364,7 @@ static enum sess_lane ask_lane(const struct sess_inquiry *inquiry)
 	case SESS_ASK_TIERS:
 	case SESS_ASK_JOBS:
 	case SESS_ASK_LIMITS:
+	case SESS_ASK_TOPO:
 	case SESS_ASK_SNAPSHOT_LIST:
 		return SESS_LANE_SHOW;
 	case SESS_ASK_EXPORT_OPEN:

@@ -15,9 +15,9 @@
 #define ASK_BENCH_S_MAX 60u
 
 static const char ask_allowed[] =
-	"status, tiers, jobs [JOB [collectives]], delete JOB, limits, bench nvme STORE [SECONDS], "
-	"drain STORE, undrain STORE, snapshot create|list|rm|restore, export open|read|wait "
-	"and load open|describe|put|wait|end are answered";
+	"status, tiers, topo, jobs [JOB [collectives]], delete JOB, limits, "
+	"bench nvme STORE [SECONDS], drain|undrain STORE, snapshot create|list|rm|restore, "
+	"export open|read|wait and load open|describe|put|wait|end are answered";
 
 /* The next word of a copy of the command; "" at its end. */
 static char *next_word(char **cursor)
@@ -221,6 +221,7 @@ static const struct {
 	{ "jobs", NULL, SESS_ASK_JOBS, take_jobs },
 	{ "delete", NULL, SESS_ASK_DELETE, take_delete },
 	{ "limits", NULL, SESS_ASK_LIMITS, take_nothing },
+	{ "topo", NULL, SESS_ASK_TOPO, take_nothing },
 	{ "bench", "nvme", SESS_ASK_BENCH, take_bench },
 	{ "drain", NULL, SESS_ASK_DRAIN, take_store },
 	{ "undrain", NULL, SESS_ASK_UNDRAIN, take_store },

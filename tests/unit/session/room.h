@@ -23,6 +23,7 @@ struct room {
 	struct zi_loop *loop;
 	struct tier tier;
 	struct tier_holders *holders;
+	struct tier_arenas *arenas;
 	struct dev *worker;
 	struct sess_limits limits;
 	struct sess_facts facts;
@@ -99,10 +100,12 @@ static inline void room_open_limited(uint32_t sessions_max, uint32_t per_uid_max
 	cr_assert_eq(zi_loop_new(&room.loop), 0);
 	cr_assert_eq(dev_fake_new(1, &room.worker), 0);
 	cr_assert_eq(tier_holders_new(&room.holders), 0);
+	cr_assert_eq(tier_arenas_new(room.loop, &room.arenas), 0);
 	cr_assert_eq(sess_shard_new(&(struct sess_shard_options){ .loop = room.loop,
 	                                                          .zero = &fake,
 	                                                          .ring_tier = &room.tier,
 	                                                          .holders = room.holders,
+	                                                          .arenas = room.arenas,
 	                                                          .worker = room.worker,
 	                                                          .limits = &room.limits,
 	                                                          .cpu_count = 2,
@@ -150,6 +153,7 @@ static inline void room_close(void)
 	room.control = sess_control_free(room.control);
 	room.shard = sess_shard_free(room.shard);
 	room.holders = tier_holders_free(room.holders);
+	room.arenas = tier_arenas_free(room.arenas);
 	fake_deinit();
 	cr_assert_eq(room.tier.used_bytes, 0);
 	tier_deinit(&room.tier);

@@ -65,8 +65,8 @@ struct config {
 	uint64_t connections, connections_per_uid, answers_per_uid, answer_bytes_per_uid;
 	uint64_t descriptors_per_uid; /* 0: auto */
 	uint64_t ring_entries, inflight_ops, handshake_ms;
-	uint64_t uid_cpu_bytes, uid_nvme_bytes;     /* UINT64_MAX: none */
-	uint64_t uid_write_bytes, uid_write_action; /* a day; 0: none */
+	uint64_t uid_cpu_bytes, uid_nvme_bytes, uid_gpu_bytes; /* UINT64_MAX: none */
+	uint64_t uid_write_bytes, uid_write_action;            /* a day; 0: none */
 	uint64_t staging_bytes;
 	uint64_t is_staging_kept;
 

@@ -178,8 +178,9 @@ const struct config_key config_keys[] = {
 	{ "limits", "descriptors_per_uid", CONFIG_COUNT, OF(descriptors_per_uid), 16, 1u << 20,
 	  .special = "auto", .special_value = 0, .fallback = "auto",
 	  .doc = "Descriptors that the daemon opens for one uid: 6 for each attached process, "
-	         "1 for each memory segment of its jobs, 2 for each zinf-net. auto: a quarter "
-	         "of the daemon's limit (RLIMIT_NOFILE)." },
+	         "1 for each memory segment of its jobs, 2 for each zinf-net, 1 for each rank "
+	         "that has GPU memory and for each chunk of it until the rank received the "
+	         "chunk. auto: a quarter of the daemon's limit (RLIMIT_NOFILE)." },
 	{ "limits", "answers_per_uid", CONFIG_COUNT, OF(answers_per_uid), 1, 16384,
 	  .fallback = "16", .doc = "Answers to zctl that one uid has not read to their end." },
 	{ "limits", "answer_bytes_per_uid", CONFIG_BYTES, OF(answer_bytes_per_uid), 1ull << 20,
@@ -206,6 +207,9 @@ const struct config_key config_keys[] = {
 	{ "quota", "uid_nvme", CONFIG_BYTES, OF(uid_nvme_bytes), 1ull << 20, INT64_MAX,
 	  .special = "none", .special_value = UINT64_MAX, .fallback = "none",
 	  .doc = "Bytes of all stores." },
+	{ "quota", "uid_gpu", CONFIG_BYTES, OF(uid_gpu_bytes), 1ull << 20, INT64_MAX,
+	  .special = "none", .special_value = UINT64_MAX, .fallback = "none",
+	  .doc = "Bytes of all GPUs." },
 	{ "quota", "uid_write_per_day", CONFIG_BYTES, OF(uid_write_bytes), 1ull << 20, INT64_MAX,
 	  .special = "none", .special_value = 0, .fallback = "none",
 	  .doc = "Bytes that the jobs of one uid may write to all stores per day (UTC)." },

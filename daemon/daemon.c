@@ -177,6 +177,7 @@ static int make_zero(struct daemon *daemon, struct zi_text *text)
 		.is_staging_kept = config->is_staging_kept,
 		.uid_cpu_limit_bytes = config->uid_cpu_bytes,
 		.uid_nvme_limit_bytes = config->uid_nvme_bytes,
+		.uid_gpu_limit_bytes = config->uid_gpu_bytes,
 		.uid_fds_max = limits_uid_descriptors(config),
 		.uid_write_budget = { .day_bytes = config->uid_write_bytes,
 		                      .action = (enum tier_budget_action)config->uid_write_action },
@@ -225,6 +226,7 @@ static int make_sessions(struct daemon *daemon)
 		.zero = shard->zero,
 		.ring_tier = &daemon->cpu_tiers[0],
 		.holders = shard->holders,
+		.arenas = shard->arenas,
 		.worker = daemon->worker,
 		.limits = &limits,
 		.cpu_count = zi_cpu_allowed_count(),
@@ -279,6 +281,16 @@ static int make_listener(struct daemon *daemon, int listen_fd, struct zi_text *t
 	return err_trace(sess_control_listen(daemon->control, listen_fd));
 }
 
+static int make_gpus(struct daemon *daemon)
+{
+	const struct gpus_options options = { .loop = daemon->shard.loop,
+		                              .config = daemon->config,
+		                              .topo = daemon->topo,
+		                              .arenas = daemon->shard.arenas };
+
+	return err_trace(gpus_new(&options, &daemon->gpus));
+}
+
 static int make_parts(struct daemon *daemon, struct zi_text *text)
 {
 	struct zi_text warning;
@@ -301,6 +313,8 @@ static int make_parts(struct daemon *daemon, struct zi_text *text)
 	if (!r)
 		r = tier_holders_new(&daemon->shard.holders);
 	if (!r)
+		r = tier_arenas_new(daemon->shard.loop, &daemon->shard.arenas);
+	if (!r)
 		r = catalog_open(daemon->config->state_dir, text, &daemon->catalog);
 	if (!r)
 		r = limits_lock(daemon->config, text);
@@ -315,7 +329,7 @@ static int make_parts(struct daemon *daemon, struct zi_text *text)
 	if (!r)
 		r = daemon_measure_stores(daemon);
 	if (!r)
-		r = gpus_new(daemon->shard.loop, daemon->config, NULL, &daemon->gpus);
+		r = make_gpus(daemon);
 	if (!r)
 		r = make_sessions(daemon);
 	return err_trace(r);
@@ -386,6 +400,7 @@ void daemon_free(struct daemon *daemon)
 		drain(daemon->wear.loop);
 	daemon->control = sess_control_free(daemon->control);
 	shard->sessions = sess_shard_free(shard->sessions);
+	shard->arenas = tier_arenas_free(shard->arenas);
 	shard->zero = zero_free(shard->zero);
 	shard->holders = tier_holders_free(shard->holders);
 	for (uint32_t i = 0; i < daemon->cpu_tier_count; i++)

@@ -23,6 +23,7 @@
 #include "daemon/device/device.h"
 #include "daemon/notify.h"
 #include "daemon/session/session.h"
+#include "daemon/tier/arena.h"
 #include "daemon/tier/holder.h"
 #include "daemon/tier/member.h"
 #include "daemon/tier/tier.h"
@@ -51,6 +52,7 @@ struct daemon_shard {
 	struct zi_timer engine_timer; /* the earliest deadline of a request */
 	struct zi_log_limit late_limit;
 	struct tier_holders *holders;
+	struct tier_arenas *arenas;
 	struct zero *zero;
 	struct sess_shard *sessions;
 	const struct topo *topo; /* the daemon's */

@@ -5,23 +5,44 @@
  * daemon's part on a loop, with zinf-gpu on the fake driver.
  */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/fd.h"
 #include "common/base/loop.h"
 #include "daemon/config.h"
+#include "daemon/device/gpu.h"
 #include "daemon/gpus.h"
+#include "daemon/tier/account.h"
+#include "daemon/tier/arena.h"
+#include "daemon/tier/tier.h"
 #include "daemon/worker/gpu_worker.h"
 #include "tests/gpu/fake_gpu.h"
 
 static struct config config;
 static struct zi_loop *loop;
+static struct tier_arenas *arenas;
 static struct gpus *gpus;
 static struct zi_timer look;
 static uint32_t wanted_count;
 static enum gpu_worker_state wanted_state;
+
+static void start_program(enum config_gpu enable, const char *program)
+{
+	config.gpu_enable = enable;
+	cr_assert_eq(zi_loop_new(&loop), 0);
+	cr_assert_eq(tier_arenas_new(loop, &arenas), 0);
+	cr_assert_eq(gpus_new(&(struct gpus_options){ .loop = loop,
+	                                              .config = &config,
+	                                              .arenas = arenas,
+	                                              .program = program },
+	                      &gpus),
+	             0);
+}
 
 static void start(enum config_gpu enable, const char *words)
 {
@@ -31,16 +52,19 @@ static void start(enum config_gpu enable, const char *words)
 	(void)snprintf(program, sizeof(program), "%s/bin/zinf-gpu",
 	               build ? build : "build/release");
 	cr_assert_eq(setenv(FAKE_GPU_ENV, words, 1), 0);
-	config.gpu_enable = enable;
-	cr_assert_eq(zi_loop_new(&loop), 0);
-	cr_assert_eq(gpus_new(loop, &config, program, &gpus), 0);
+	start_program(enable, program);
 }
 
 static void stop(void)
 {
 	gpus = gpus_free(gpus);
+	arenas = tier_arenas_free(arenas);
 	loop = zi_loop_free(loop);
 }
+
+#define expect_explanation(says)                                                              \
+	cr_expect(strstr(tier_arenas_explanation(arenas), says), "'%s' is not in '%s'", says, \
+	          tier_arenas_explanation(arenas))
 
 /* Until there are so many workers in that state. */
 static void look_due(struct zi_timer *timer)
@@ -84,6 +108,38 @@ Test(gpus, each_gpu_has_a_worker)
 	stop();
 }
 
+Test(gpus, each_gpu_is_a_tier_once_all_are_open)
+{
+	struct tier *tier;
+
+	use_fake();
+	config.gpu_reserve_bytes = 256 << 20;
+	start(CONFIG_GPU_AUTO, "gpus=2,bytes=1G");
+	cr_expect_not(tier_arenas_is_ready(arenas));
+	cr_expect_eq(tier_arenas_count(arenas), 0);
+	await(2, GPU_WORKER_UP);
+	cr_expect(tier_arenas_is_ready(arenas));
+	cr_assert_eq(tier_arenas_count(arenas), 2);
+	tier = tier_arenas_find(arenas, FAKE_GPU_UUID_1);
+	cr_assert(tier);
+	cr_expect_eq(tier->capacity_bytes, 768 << 20);
+	cr_expect(tier->gpu->is_up);
+	cr_expect_gt(tier->gpu->facts.granularity_bytes, 0);
+	cr_expect_str_empty(tier_arenas_explanation(arenas));
+	stop();
+}
+
+Test(gpus, one_that_cannot_pass_memory_on_is_no_tier)
+{
+	use_fake();
+	start(CONFIG_GPU_YES, "gpus=1,no=fds");
+	await(1, GPU_WORKER_DOWN);
+	cr_expect(tier_arenas_is_ready(arenas));
+	cr_expect_eq(tier_arenas_count(arenas), 0);
+	expect_explanation("cannot export memory");
+	stop();
+}
+
 Test(gpus, a_worker_that_is_started_again_starts_no_others)
 {
 	static const struct zi_text reason = { "the test ends it" };
@@ -96,6 +152,7 @@ Test(gpus, a_worker_that_is_started_again_starts_no_others)
 	cr_assert_eq(gpu_worker_start(gpus_worker(gpus, 0), &text), 0, "%s", text.chars);
 	await(2, GPU_WORKER_UP);
 	cr_expect_eq(gpu_worker_life(gpus_worker(gpus, 0)), 2);
+	cr_expect_eq(tier_arenas_count(arenas), 2);
 	stop();
 }
 
@@ -104,6 +161,8 @@ Test(gpus, a_driver_without_gpus_leaves_one_worker_that_is_down)
 	use_fake();
 	start(CONFIG_GPU_YES, "gpus=0");
 	await(1, GPU_WORKER_DOWN);
+	cr_expect(tier_arenas_is_ready(arenas));
+	cr_expect_neq(tier_arenas_explanation(arenas)[0], '\0');
 	stop();
 }
 
@@ -112,6 +171,8 @@ Test(gpus, nothing_is_started_where_gpus_are_not_wanted)
 	use_fake();
 	start(CONFIG_GPU_NO, "");
 	cr_expect_eq(gpus_count(gpus), 0);
+	cr_expect(tier_arenas_is_ready(arenas));
+	expect_explanation("gpu.enable is no");
 	stop();
 }
 
@@ -121,6 +182,7 @@ Test(gpus, nothing_is_started_where_the_driver_is_missing)
 	(void)snprintf(config.gpu_driver, sizeof(config.gpu_driver), "/nowhere/libcuda.so.1");
 	start(CONFIG_GPU_AUTO, "");
 	cr_expect_eq(gpus_count(gpus), 0);
+	expect_explanation("there is no /nowhere/libcuda.so.1 (gpu.driver)");
 	stop();
 }
 
@@ -136,10 +198,109 @@ Test(gpus, a_demanded_driver_that_is_missing_ends_the_worker_only)
 Test(gpus, a_program_that_is_missing_leaves_the_worker_down)
 {
 	use_fake();
-	cr_assert_eq(zi_loop_new(&loop), 0);
-	config.gpu_enable = CONFIG_GPU_YES;
-	cr_assert_eq(gpus_new(loop, &config, "/nowhere/zinf-gpu", &gpus), 0);
+	start_program(CONFIG_GPU_YES, "/nowhere/zinf-gpu");
+	cr_expect(tier_arenas_is_ready(arenas));
+	expect_explanation("zinf-gpu");
 	cr_expect_eq(gpus_count(gpus), 1);
 	cr_expect_eq(gpu_worker_state(gpus_worker(gpus, 0)), GPU_WORKER_DOWN);
 	stop();
+}
+
+/* ---- arenas on a real zinf-gpu ---- */
+
+static struct tier_account account;
+static struct tier_arena *arena;
+static int made_error;
+
+static void made(void *arg, int error, const struct zi_text *text)
+{
+	(void)arg;
+	made_error = error;
+	if (error) {
+		cr_expect(strstr(text->chars, "zinf-gpu"), "%s", text->chars);
+		arena = NULL;
+	}
+	zi_loop_stop(loop);
+}
+
+/* Return: what it comes to. */
+static int make_arena(uint32_t count, int pidfd)
+{
+	struct tier *tier = tier_arenas_tier(arenas, 0);
+	struct zi_text text;
+	int r = tier_arena_new(
+		arenas,
+		&(struct tier_arena_options){ .tier = tier,
+	                                      .account = &account,
+	                                      .chunk_bytes = tier->gpu->facts.granularity_bytes,
+	                                      .chunk_count = count,
+	                                      .pidfd = pidfd,
+	                                      .made = made },
+		&text, &arena);
+
+	if (r)
+		return r;
+	made_error = 1;
+	while (made_error > 0)
+		cr_assert_eq(zi_loop_run(loop), 0);
+	return made_error;
+}
+
+/* Until nothing is charged. */
+static void returned_due(struct zi_timer *timer)
+{
+	if (!account.used_bytes[TIER_GPU])
+		zi_loop_stop(loop);
+	else
+		zi_loop_arm(loop, timer, zi_clock_deadline_ns(ZI_NS_PER_MS), returned_due);
+}
+
+Test(gpus, arenas_are_made_and_released_by_the_worker)
+{
+	int pidfd = -1, fd;
+
+	use_fake();
+	tier_account_init(&account, "uid 1000", NULL);
+	cr_assert_eq(zi_pidfd_open(getpid(), &pidfd), 0);
+	config.gpu_reserve_bytes = 0;
+	start(CONFIG_GPU_YES, "gpus=1,bytes=1G");
+	await(1, GPU_WORKER_UP);
+	cr_assert_eq(make_arena(12, pidfd), 0);
+	cr_expect_gt(gpu_worker_held_bytes(gpus_worker(gpus, 0)), 0);
+	cr_assert_eq(tier_arena_next(arena, 1, &fd), 1);
+	cr_expect_geq(fd, 0);
+	arena = tier_arena_leave(arena);
+	returned_due(&look);
+	cr_assert_eq(zi_loop_run(loop), 0);
+	cr_expect_eq(gpu_worker_held_bytes(gpus_worker(gpus, 0)), 0);
+	cr_expect_eq(account.used_fds, 0);
+	stop();
+	pidfd = zi_close(pidfd);
+}
+
+Test(gpus, a_worker_that_dies_is_down_and_comes_with_the_next_arena)
+{
+	static const struct zi_text reason = { "the test ends zinf-gpu" };
+	struct dev_gpu *gpu;
+	int pidfd = -1;
+
+	use_fake();
+	tier_account_init(&account, "uid 1000", NULL);
+	cr_assert_eq(zi_pidfd_open(getpid(), &pidfd), 0);
+	config.gpu_reserve_bytes = 0;
+	start(CONFIG_GPU_YES, "gpus=1,bytes=1G,kill=cuMemCreate:3");
+	await(1, GPU_WORKER_UP);
+	gpu = tier_arenas_tier(arenas, 0)->gpu;
+	cr_expect_eq(make_arena(4, pidfd), -EIO);
+	cr_expect_eq(account.used_bytes[TIER_GPU], 0);
+	cr_assert_eq(make_arena(2, pidfd), 0, "it was started again");
+	cr_expect(gpu->is_up);
+	gpu_worker_kill(gpus_worker(gpus, 0), &reason);
+	cr_expect_not(gpu->is_up);
+	cr_expect_str_eq(gpu->down.chars, reason.chars);
+	cr_expect_eq(account.used_bytes[TIER_GPU], 2 * gpu->facts.granularity_bytes);
+	arena = tier_arena_leave(arena);
+	cr_expect_eq(account.used_bytes[TIER_GPU], 0, "nothing was passed on");
+	stop();
+	pidfd = zi_close(pidfd);
 }

@@ -175,6 +175,8 @@ static void complain(const struct zctl_context *context, int r, uint64_t timeout
 {
 	pid_t starting = zi_starting_pid(context->socket_path);
 
+	if (context->is_quiet)
+		return;
 	if (starting && (r == -ENOENT || r == -ECONNREFUSED || r == -ETIMEDOUT))
 		zctl_complain("zinfd (pid %d) is starting: it recovers its stores, then it listens "
 		              "at %s; ask again, its log says how far it is",

@@ -27,6 +27,7 @@
 #include "common/base/types.h"
 #include "common/wire/region.h"
 #include "nvme/smart.h"
+#include "zctl/get.h"
 #include "zctl/table.h"
 #include "zctl/zctl.h"
 
@@ -234,7 +235,7 @@ static void check_cuda(struct finding *finding, const char *directory)
 	finding->subject = "CUDA";
 	if (!library) {
 		set_found(finding, VERDICT_UNUSED,
-		          "no driver (libcuda.so.1); this version computes on the CPU");
+		          "no driver (libcuda.so.1); programs compute on the CPU");
 		return;
 	}
 	*(void **)&init = dlsym(library, "cuInit");
@@ -244,10 +245,9 @@ static void check_cuda(struct finding *finding, const char *directory)
 		r = count(&devices);
 	if (r)
 		set_found(finding, VERDICT_UNUSED,
-		          "a driver, but cuInit answers %d; this version computes on the CPU", r);
+		          "a driver, but cuInit answers %d; programs compute on the CPU", r);
 	else
-		set_found(finding, VERDICT_UNUSED, "%d device(s); this version computes on the CPU",
-		          devices);
+		set_found(finding, VERDICT_OK, "%d device(s)", devices);
 	(void)dlclose(library);
 }
 
@@ -270,6 +270,32 @@ static void check_nccl(struct finding *finding, const char *directory)
 		          version);
 		(void)dlclose(library);
 	}
+}
+
+/* Those that a running daemon has. No daemon, or none that is ours: nothing to say. */
+static bool check_daemon(struct finding *finding, const struct zctl_context *context)
+{
+	struct zctl_context quiet = *context;
+	json_t *status;
+	uint64_t count;
+	const char *why;
+
+	finding->subject = "GPUs of zinfd";
+	quiet.is_quiet = true;
+	status = zctl_ask(&quiet, "status");
+	if (!status)
+		return false;
+	count = get_count(status, "gpus");
+	why = get_word(status, "gpus_missing");
+	set_found(finding, count ? VERDICT_OK : VERDICT_UNUSED, "%llu%s%.140s",
+	          (unsigned long long)count, *why ? ": " : "", why);
+	if (count && *why) {
+		finding->verdict = VERDICT_BETTER;
+		set_advice(finding, "zctl tiers shows the GPUs that zinfd has, its log says why "
+		                    "another one is missing");
+	}
+	json_decref(status);
+	return true;
 }
 
 /* Beside the other programs, as built; or where `make install` puts it. */
@@ -335,7 +361,8 @@ static int print_findings_json(const struct finding *findings, size_t count)
 int zctl_doctor(const struct zctl_context *context, int argc, char **argv)
 {
 	static const char *const headings[] = { "subject", "verdict", "found", "what to do", NULL };
-	struct finding findings[ZI_COUNT_OF(checks)] = { 0 };
+	struct finding findings[ZI_COUNT_OF(checks) + 1] = { 0 };
+	size_t count = ZI_COUNT_OF(checks);
 	const char *directory = argc > 1 ? argv[1] : ".";
 	struct table *table;
 	int code = 0;
@@ -347,10 +374,11 @@ int zctl_doctor(const struct zctl_context *context, int argc, char **argv)
 		if (findings[i].verdict == VERDICT_MISSING)
 			code = 1;
 	}
+	count += check_daemon(&findings[count], context);
 	if (context->is_json)
-		return print_findings_json(findings, ZI_COUNT_OF(checks)) ? 1 : code;
+		return print_findings_json(findings, count) ? 1 : code;
 	table = table_new(headings);
-	for (size_t i = 0; i < ZI_COUNT_OF(checks); i++) {
+	for (size_t i = 0; i < count; i++) {
 		table_cell(table, "%s", findings[i].subject);
 		table_cell(table, "%s", verdict_name(findings[i].verdict));
 		table_cell(table, "%s", findings[i].found);

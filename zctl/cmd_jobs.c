@@ -23,15 +23,29 @@ static uint32_t attached_count(const json_t *job)
 	return count;
 }
 
-static void print_table(const struct zctl_context *context, const json_t *jobs)
+static bool have_gpu_memory(const json_t *jobs)
 {
-	static const char *const headings[] = { "job",       ">uid",       "phase",   "strategy",
-		                                ">ranks",    ">step",      ">params", ">logical",
-		                                ">held cpu", ">held nvme", ">read",   ">written",
-		                                NULL };
-	struct table *table = table_new(headings);
 	size_t index;
 	json_t *job;
+
+	json_array_foreach(jobs, index, job) if (get_count(job, "gpu_bytes")) return true;
+	return false;
+}
+
+static void print_table(const struct zctl_context *context, const json_t *jobs)
+{
+	/* The last column only where a job has GPU memory. */
+	const char *headings[] = { "job",   ">uid",     "phase",     "strategy",  ">ranks",
+		                   ">step", ">params",  ">logical",  ">held cpu", ">held nvme",
+		                   ">read", ">written", ">held gpu", NULL };
+	bool has_gpus = have_gpu_memory(jobs);
+	struct table *table;
+	size_t index;
+	json_t *job;
+
+	if (!has_gpus)
+		headings[ZI_COUNT_OF(headings) - 2] = NULL;
+	table = table_new(headings);
 
 	json_array_foreach(jobs, index, job)
 	{
@@ -47,6 +61,8 @@ static void print_table(const struct zctl_context *context, const json_t *jobs)
 		table_cell(table, "%s", zi_format_bytes(jobs_held_bytes(job, "nvme_bytes")).chars);
 		table_cell(table, "%s", zi_format_bytes(get_count(job, "read_bytes")).chars);
 		table_cell(table, "%s", zi_format_bytes(get_count(job, "write_bytes")).chars);
+		if (has_gpus)
+			table_cell(table, "%s", zi_format_bytes(get_count(job, "gpu_bytes")).chars);
 	}
 	table_print(table, context->is_colour);
 	(void)table_free(table);

@@ -8,6 +8,17 @@
 #include "zctl/table.h"
 #include "zctl/zctl.h"
 
+/* Only where there is something to say: most nodes have none, and want none. */
+static void print_gpus(const json_t *status)
+{
+	uint64_t count = get_count(status, "gpus");
+
+	if (count)
+		printf("GPUs      %" PRIu64 "%s%s\n", count,
+		       *get_word(status, "gpus_missing") ? "; " : "",
+		       get_word(status, "gpus_missing"));
+}
+
 static void print_status(const json_t *status)
 {
 	uint64_t uptime_s = get_count(status, "uptime_s");
@@ -26,6 +37,7 @@ static void print_status(const json_t *status)
 	printf("sessions  %" PRIu64 " of %" PRIu64 "\njobs      %" PRIu64 " of %" PRIu64 "\n",
 	       get_count(status, "sessions"), get_count(status, "sessions_max"),
 	       get_count(status, "jobs"), get_count(status, "jobs_max"));
+	print_gpus(status);
 	printf("requests  %" PRIu64 ", wake-ups %" PRIu64 ", spinning %" PRIu64 " us\n",
 	       get_count(status, "requests"), get_count(status, "wakeups"),
 	       get_count(status, "spin_us"));

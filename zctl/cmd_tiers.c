@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* zctl tiers: capacity, use and traffic of each tier of memory. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -41,9 +42,31 @@ static void describe_wear(const json_t *members, char *text, size_t capacity)
 		               (int)most_percent); /* Fits. */
 }
 
+/* A GPU: its name, its node, and what is wrong. */
+static void describe_gpu(const json_t *tier, char *text, size_t capacity)
+{
+	uint64_t lingering_bytes = get_count(tier, "lingering_bytes");
+	bool is_up = json_is_true(json_object_get(tier, "is_up"));
+	char node[32] = "", lingering[64] = "";
+
+	if (json_is_integer(json_object_get(tier, "node")))
+		(void)snprintf(node, sizeof(node), "node %d, ",
+		               (int)get_signed(tier, "node")); /* Fits. */
+	if (lingering_bytes)
+		(void)snprintf(lingering, sizeof(lingering), ", %s held by ranks that detached",
+		               zi_format_bytes(lingering_bytes).chars); /* Fits. */
+	(void)snprintf(text, capacity, "%s%s, %s%s%s%s", node, get_word(tier, "device"),
+	               zi_format_bytes(get_count(tier, "memory_bytes")).chars, lingering,
+	               is_up ? "" : ", down: ", get_word(tier, "reason"));
+}
+
 /* What there is to say about a tier in words. */
 static void describe(const json_t *tier, char *text, size_t capacity)
 {
+	if (!strcmp(get_word(tier, "kind"), "gpu")) {
+		describe_gpu(tier, text, capacity);
+		return;
+	}
 	if (!strcmp(get_word(tier, "kind"), "nvme")) {
 		uint64_t refused = get_count(tier, "unregistered_bytes");
 
@@ -152,7 +175,7 @@ int zctl_tiers(const struct zctl_context *context, int argc, char **argv)
 	table = table_new(headings);
 	json_array_foreach(tiers, index, tier)
 	{
-		char remarks[256];
+		char remarks[512];
 
 		describe(tier, remarks, sizeof remarks);
 		table_cell(table, "%s", get_word(tier, "name"));

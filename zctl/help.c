@@ -26,8 +26,8 @@ static const struct help helps[] = {
 	{ .name = "tiers",
 	  .usage = "usage: zctl tiers\n",
 	  .text = "Shows each tier of memory: capacity, use, and bytes moved since zinfd\n"
-	          "started. A tier with several paths, or with a path in trouble, has a row\n"
-	          "for each path.\n"
+	          "started. gpu:UUID is memory of a GPU, without [gpu] reserve. A tier with\n"
+	          "several paths, or with a path in trouble, has a row for each path.\n"
 	          "\n"
 	          "  --json  the same as JSON\n"
 	          "\n"
@@ -146,6 +146,15 @@ static const struct help helps[] = {
 	{ .name = "launch",
 	  .usage = "usage: zctl launch [OPTIONS] PROGRAM [WORDS]\n",
 	  .print = launch_options_help },
+	{ .name = "topo",
+	  .usage = "usage: zctl topo\n",
+	  .text = "Shows the NUMA nodes of the machine as zinfd sees it, and the GPUs, disks and\n"
+	          "tiers of memory that hang on each node. A GPU with a UUID is one that zinfd\n"
+	          "has.\n"
+	          "\n"
+	          "  --json  the same as JSON\n"
+	          "\n"
+	          "example: zctl topo\n" },
 	{ .name = "doctor",
 	  .usage = "usage: zctl doctor [DIRECTORY]\n",
 	  .text = "Checks what this machine offers zinf, and says how to get what is missing.\n"

@@ -114,6 +114,15 @@ static void print_pool(const json_t *job)
 	       zi_format_bytes(get_count(pool, "read_bytes")).chars, get_count(pool, "evictions"));
 }
 
+static void print_gpu(const json_t *job)
+{
+	uint64_t bytes = get_count(job, "gpu_bytes");
+
+	if (bytes)
+		printf("GPU memory: %s, until the processes that have it end\n",
+		       zi_format_bytes(bytes).chars);
+}
+
 static void print_tensors(const json_t *job)
 {
 	const json_t *tensors = json_object_get(job, "tensors");
@@ -241,6 +250,7 @@ void jobs_print_detail(const struct zctl_context *context, const json_t *job)
 	jobs_print_flush(job, false);
 	print_snapshots(job);
 	print_pool(job);
+	print_gpu(job);
 	print_tensors(job);
 	print_ranks(job);
 	jobs_print_bytes(context, job);

@@ -34,6 +34,7 @@ static const struct command commands[] = {
 	{ "load", "makes a snapshot of what export wrote", zctl_load, true },
 	{ "estimate", "what a job would hold in each tier, before it exists", zctl_estimate, true },
 	{ "launch", "starts the ranks of a program on this node", zctl_launch, true },
+	{ "topo", "NUMA nodes, GPUs, disks, and what hangs on what", zctl_topo, false },
 	{ "doctor", "what this machine offers zinf, and what is missing", zctl_doctor, false },
 };
 

@@ -16,6 +16,7 @@ struct zctl_context {
 	const char *socket_path; /* where the daemon is asked */
 	bool is_socket_named;    /* --socket */
 	bool is_json;
+	bool is_quiet;    /* a question that fails says nothing on stderr */
 	bool is_colour;   /* stdout is a terminal and NO_COLOR is not set */
 	unsigned seconds; /* --seconds: how long a measurement takes; 0: not given */
 };
@@ -35,6 +36,7 @@ int zctl_export(const struct zctl_context *context, int argc, char **argv);
 int zctl_load(const struct zctl_context *context, int argc, char **argv);
 int zctl_estimate(const struct zctl_context *context, int argc, char **argv);
 int zctl_launch(const struct zctl_context *context, int argc, char **argv);
+int zctl_topo(const struct zctl_context *context, int argc, char **argv);
 int zctl_doctor(const struct zctl_context *context, int argc, char **argv);
 
 /* Asks the daemon (admin.c). On failure says why on stderr and returns NULL. @command: words. */

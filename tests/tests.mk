@@ -127,6 +127,7 @@ include tests/nodes/nodes.mk
 LIBS_system := -ljansson -lsqlite3 -luring -lm
 $(SYSTEM_BIN): $(addsuffix .o,$(SYSTEM_FILE_BIN))
 $(SYSTEM_FILE_BIN): $(BUILD)/%: $(BUILD)/%.o
+$(SYSTEM_BIN) $(SYSTEM_FILE_BIN): | $(GPU) $(FAKE_CUDA)
 $(SYSTEM_BIN) $(SYSTEM_FILE_BIN): $(GUARD) $(HARNESS_A) $(call archive,nvme) $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group -lcriterion $(LIBS_system)

@@ -180,7 +180,8 @@ int raw_hello(struct raw *raw)
 {
 	struct zi_hello hello = { .major = ZI_PROTOCOL_MAJOR,
 		                  .minor = ZI_PROTOCOL_MINOR,
-		                  .features = ZI_FEATURE_NVME_STATE | ZI_FEATURE_COLL_VERSION,
+		                  .features = ZI_FEATURE_NVME_STATE | ZI_FEATURE_COLL_VERSION |
+		                              ZI_FEATURE_GPU,
 		                  .coll_version = ZI_COLL_VERSION,
 		                  .program = "raw" };
 	int r;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See actions.h. */
 #include "tests/fuzz/actions.h"
+#include "common/wire/gpu.h"
 #include "common/wire/state.h"
 
 #include <sys/socket.h>
@@ -8,6 +9,7 @@
 
 #include "tests/fuzz/actions_coll.h"
 #include "tests/fuzz/actions_model.h"
+#include "tests/fuzz/house_gpu.h"
 
 /* An input is not worth more. An action may be a whole step: without a limit of the turns a tenth
  * of the inputs takes half of the time, and reaches nothing more. */
@@ -85,6 +87,27 @@ static void take_admin(struct peer *peer, struct fuzz_input *input)
 	peer_send(peer, &message, ZI_MESSAGE_ADMIN, sizeof(message));
 }
 
+/* GPU_OPEN of the house's GPU, and of a few chunks; GPU_CHUNKS of small numbers. */
+static void mend_gpu(void *buffer, uint16_t type)
+{
+	struct zi_gpu_open *open = buffer;
+	struct zi_gpu_chunks *chunks = buffer;
+
+	if (type == ZI_MESSAGE_GPU_OPEN) {
+		memset(open->uuid, 0, sizeof(open->uuid));
+		memcpy(open->uuid, HOUSE_GPU_UUID, sizeof(HOUSE_GPU_UUID));
+		open->chunk_bytes = open->chunk_bytes % 5 * (HOUSE_GPU_GRANULARITY / 2);
+		open->param_chunk_count %= 16;
+		open->grad_chunk_count %= 16;
+		open->flags = open->reserved0 = 0;
+		memset(open->reserved, 0, sizeof(open->reserved));
+	} else if (type == ZI_MESSAGE_GPU_CHUNKS) {
+		chunks->first = chunks->first % 4 * 8;
+		chunks->count = 0;
+		memset(chunks->reserved, 0, sizeof(chunks->reserved));
+	}
+}
+
 /* The length that the type has; with an odd byte one that the input gives. */
 static void take_message(struct peer *peer, struct fuzz_input *input)
 {
@@ -111,17 +134,23 @@ static void take_message(struct peer *peer, struct fuzz_input *input)
 		[ZI_MESSAGE_STATE_READ] = sizeof(struct zi_state_range),
 		[ZI_MESSAGE_STATE_WRITE] = sizeof(struct zi_state_range),
 		[ZI_MESSAGE_STATE_COUNT] = sizeof(struct zi_state_count),
+		[ZI_MESSAGE_GPU_OPEN] = sizeof(struct zi_gpu_open),
+		[ZI_MESSAGE_GPU_OPENED] = sizeof(struct zi_gpu_opened),
+		[ZI_MESSAGE_GPU_CHUNKS] = sizeof(struct zi_gpu_chunks),
 	};
 	static _Alignas(64) unsigned char buffer[2048];
 	uint16_t type = fuzz_u8(input) % (_ZI_MESSAGE_COUNT + 2u);
 	uint32_t bytes = type < _ZI_MESSAGE_COUNT ? type_bytes[type] : 0;
+	uint8_t how = fuzz_u8(input);
 
-	if (fuzz_u8(input) & 1)
+	if (how & 1)
 		bytes = fuzz_u32(input) % sizeof(buffer);
 	bytes = ZI_MAX(bytes, (uint32_t)sizeof(struct zi_message_header));
 	memset(buffer, 0, sizeof(buffer));
 	fuzz_take(input, buffer + sizeof(struct zi_message_header),
 	          bytes - sizeof(struct zi_message_header));
+	if (how & 2 && type < _ZI_MESSAGE_COUNT && bytes == type_bytes[type])
+		mend_gpu(buffer, type);
 	peer_send(peer, buffer, type, bytes);
 }
 

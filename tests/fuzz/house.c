@@ -14,6 +14,7 @@
 #include "daemon/zero/job/delete.h"
 #include "daemon/zero/step/step.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/house_gpu.h"
 
 #define MIB           (1ull << 20)
 #define HOUSE_WAIT_NS (20 * ZI_NS_PER_S)
@@ -282,6 +283,7 @@ static void make_zero(void)
 		.is_staging_kept = true,
 		.uid_cpu_limit_bytes = UINT64_MAX,
 		.uid_nvme_limit_bytes = UINT64_MAX,
+		.uid_gpu_limit_bytes = UINT64_MAX,
 		.jobs_max = 3,
 		.jobs_per_uid_max = 2,
 		.units_max = HOUSE_UNITS_MAX,
@@ -323,6 +325,7 @@ static void make_sessions(void)
 	                                                         .zero = house.zero,
 	                                                         .ring_tier = &house.cpu,
 	                                                         .holders = house.holders,
+	                                                         .arenas = house.arenas,
 	                                                         .worker = house.device,
 	                                                         .limits = &house.limits,
 	                                                         .cpu_count = 2,
@@ -347,6 +350,7 @@ void house_open(void)
 	fuzz_check(!tier_member_add_store(&house.nvme, house.store), "tier_member_add_store");
 	fuzz_check(!dev_fake_new(1, &house.device), "dev_fake_new");
 	fuzz_check(!tier_holders_new(&house.holders), "tier_holders_new");
+	house.arenas = house_gpu_open(house.loop);
 	make_zero();
 	make_sessions();
 }
@@ -439,6 +443,7 @@ void house_close(void)
 		house_turn();
 	house.control = sess_control_free(house.control);
 	house.shard = sess_shard_free(house.shard);
+	house.arenas = house_gpu_close(house.arenas);
 	house.zero = zero_free(house.zero);
 	house.holders = tier_holders_free(house.holders);
 	house.device = dev_free(house.device);

@@ -36,6 +36,7 @@ struct house {
 	struct tier cpu, nvme;
 	struct dev *device;
 	struct tier_holders *holders;
+	struct tier_arenas *arenas;
 	struct zero *zero;
 	struct sess_limits limits;
 	struct sess_facts facts;

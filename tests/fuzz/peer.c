@@ -154,6 +154,8 @@ static uint32_t wanted_fds(const struct zi_message_header *message)
 	case ZI_MESSAGE_TENSOR_OPENED:
 	case ZI_MESSAGE_STATE_OPENED:
 		return 1;
+	case ZI_MESSAGE_GPU_CHUNKS:
+		return ((const struct zi_gpu_chunks *)(const void *)message)->count;
 	case ZI_MESSAGE_COLL_GROUPED:
 		return ((const struct zi_coll_grouped *)(const void *)message)->self != UINT32_MAX;
 	default:
@@ -205,6 +207,8 @@ static void take_message(struct peer *peer, const struct zi_message_header *mess
 	} else if (message->type == ZI_MESSAGE_COLL_OPENED ||
 	           message->type == ZI_MESSAGE_COLL_GROUPED) {
 		take_coll(peer, message, fds, fd_count);
+	} else if (message->type == ZI_MESSAGE_GPU_CHUNKS) {
+		fuzz_check(fd_count > 0, "no chunks");
 	} else if (message->type == ZI_MESSAGE_TENSOR_OPENED || fd_count) {
 		take_window(peer, fds[0]);
 	} else if (message->type == ZI_MESSAGE_ERROR) {

@@ -40,7 +40,7 @@ static inline struct zi_hello peer_hello(uint32_t major)
 		                              ZI_FEATURE_EARLY | ZI_FEATURE_COLL_VERSION |
 		                              ZI_FEATURE_TRAINING | ZI_FEATURE_SETS |
 		                              ZI_FEATURE_NODES | ZI_FEATURE_STATE_NODES |
-		                              ZI_FEATURE_TENSORS,
+		                              ZI_FEATURE_TENSORS | ZI_FEATURE_GPU,
 		                  .coll_version = ZI_COLL_VERSION };
 }
 

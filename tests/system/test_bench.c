@@ -257,7 +257,8 @@ Test(bench, a_stalled_device_fails_the_step_at_its_deadline_and_is_told)
 	system_expect_text(ranks.reports[0]->text, "ETIMEDOUT");
 	ranks_free(&ranks);
 	harness_log(&harness, words, sizeof(words));
-	system_expect_text(words, "has not ended within 1 s (deadline_s)");
+	system_expect_text(words, "has not ended within ");
+	system_expect_text(words, " s (deadline_s)");
 	system_expect_text(words, "the device still holds a part of it");
 	status = harness_admin(&harness, "status");
 	cr_assert_geq(count_of(status, "io_late"), 1);

@@ -61,6 +61,15 @@ static const unsigned waiting_on[] = {
 };
 #define WAITING_COUNT (sizeof(waiting_on) / sizeof(waiting_on[0]))
 
+/* What the daemon answers before call(). */
+static void prepare(struct fake_job *job, unsigned on)
+{
+	if (on == FAKE_ON_OP(ZI_OP_STEP))
+		fake_job_backward(job);
+	if (on == FAKE_ON_MESSAGE(ZI_MESSAGE_PARAM_WRITE_END))
+		cr_assert_eq(zinf_param_write_begin(job->zinf, 0), 0);
+}
+
 static int call(struct fake_job *job, unsigned on)
 {
 	struct zinf_step_options step = ZINF_STEP_OPTIONS_INIT;
@@ -81,13 +90,11 @@ static int call(struct fake_job *job, unsigned on)
 	case FAKE_ON_OP(ZI_OP_COMMIT):
 		return zinf_commit(job->zinf, NULL, 0);
 	case FAKE_ON_OP(ZI_OP_STEP):
-		fake_job_backward(job);
 		cr_assert_eq(zinf_step(job->zinf, NULL, 0, &ticket), 0);
 		return zinf_wait(job->zinf, ticket, NULL);
 	case FAKE_ON_MESSAGE(ZI_MESSAGE_PARAM_WRITE_BEGIN):
 		return zinf_param_write_begin(job->zinf, 0);
 	case FAKE_ON_MESSAGE(ZI_MESSAGE_PARAM_WRITE_END):
-		cr_assert_eq(zinf_param_write_begin(job->zinf, 0), 0);
 		return zinf_param_write_end(job->zinf, 0, 0);
 	default:
 		return zinf_blob_get(job->zinf, NULL, 0, &bytes);
@@ -104,6 +111,7 @@ Test(end, daemon_that_dies_in_any_call_is_estale_at_once_and_for_ever)
 
 			fake_job_materialize(&job);
 			cr_assert_not(is_readable(zinf_event_fd(job.zinf)));
+			prepare(&job, waiting_on[i]);
 			cr_expect_eq(call(&job, waiting_on[i]), -ESTALE, "%zu", i);
 			expect_text(job.zinf, "went away; attach again: the job is at its last "
 			                      "committed step");
@@ -188,6 +196,7 @@ Test(end, broken_group_is_told_with_the_text_of_its_notice)
 			fake_job_attach(&(struct fake_daemon_options){ .break_on = waiting_on[i] });
 
 		fake_job_materialize(&job);
+		prepare(&job, waiting_on[i]);
 		cr_expect_eq(call(&job, waiting_on[i]), -EPIPE, "%zu", i);
 		expect_text(job.zinf, "rank 1 (pid 4711) died");
 		cr_expect(is_readable(zinf_event_fd(job.zinf)));
@@ -219,6 +228,7 @@ Test(end, silent_daemon_is_etimedout_and_the_session_goes_on)
 			&(struct fake_daemon_options){ .silent_on = waiting_on[i] });
 
 		fake_job_materialize(&job);
+		prepare(&job, waiting_on[i]);
 		fake_job_limit_time(&job, 40);
 		cr_expect_eq(call(&job, waiting_on[i]), -ETIMEDOUT, "%zu", i);
 		expect_text(job.zinf, "within 40 ms");

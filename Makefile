@@ -83,7 +83,7 @@ MODULES := common/base common/wire common/gpu kernels nvme libclient daemon/cata
 ROOMS_daemon/zero := across across/agree across/bytes across/sums across/talk collectives grad job \
 	param place snapshot state step tensor
 ROOMS_daemon/session := admin
-ROOMS_libclient := coll coll/node deepspeed
+ROOMS_libclient := coll coll/node deepspeed gpu
 ROOMS_zctl := estimate launch
 
 folders = $(1) $(addprefix $(1)/,$(ROOMS_$(1)))
@@ -91,8 +91,8 @@ sources = $(filter-out %_stub.c,$(sort $(foreach f,$(call folders,$(1)),$(wildca
 objects = $(patsubst %.c,$(BUILD)/%.o,$(call sources,$(1)))
 archive = $(BUILD)/$(subst /,_,$(1)).a
 
-LIBCLIENT_A := $(call archive,libclient) $(call archive,common/wire) $(call archive,kernels) \
-	$(call archive,common/base)
+LIBCLIENT_A := $(call archive,libclient) $(call archive,common/gpu) $(call archive,common/wire) \
+	$(call archive,kernels) $(call archive,common/base)
 DAEMON_A := $(foreach m,daemon/session daemon/zero daemon/tier daemon/worker daemon/coll \
 	daemon/device daemon/topo daemon/catalog nvme kernels common/gpu common/wire common/base,$(call archive,$(m)))
 
@@ -224,7 +224,7 @@ $(LIBZINF_A): $(LIBCLIENT_A)
 	$(call say,AR,$@)
 	@mkdir -p $(@D)
 	@rm -f $@
-	$(Q)ar rcs $@ $(foreach m,libclient common/wire kernels common/base,$(call objects,$(m)))
+	$(Q)ar rcs $@ $(foreach m,libclient common/gpu common/wire kernels common/base,$(call objects,$(m)))
 
 include tests/tests.mk
 -include tools/tools.mk

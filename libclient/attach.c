@@ -16,6 +16,7 @@
 #include "common/wire/region.h"
 #include "common/wire/starting.h"
 #include "libclient/client.h"
+#include "libclient/gpu/gpu.h"
 
 #define ATTACH_FEATURES                                                                            \
 	(ZI_FEATURE_NVME_STATE | ZI_FEATURE_NVME_PARAM | ZI_FEATURE_EARLY | ZI_FEATURE_SNAPSHOTS | \
@@ -23,7 +24,7 @@
 	 ZI_FEATURE_COLLECTIVES | ZI_FEATURE_NODES | ZI_FEATURE_NUMA | ZI_FEATURE_COLL_ABORT |     \
 	 ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING | ZI_FEATURE_SETS |                         \
 	 ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN | ZI_FEATURE_FORWARD | ZI_FEATURE_LOST |       \
-	 ZI_FEATURE_STEPS | ZI_FEATURE_STATE | ZI_FEATURE_EXIST)
+	 ZI_FEATURE_STEPS | ZI_FEATURE_STATE | ZI_FEATURE_EXIST | ZI_FEATURE_GPU)
 /* Looking for a daemon: often at first (it may be starting beside us), then now and then. Not
  * inotify: the folder of the socket may not be there yet either, and connecting is the only proof
  * anyway. */
@@ -46,6 +47,7 @@ static struct zinf *client_free(struct zinf *zinf)
 {
 	if (!zinf)
 		return NULL;
+	zi_client_gpu_free(zinf);
 	zi_client_unmap_model(zinf);
 	zi_client_unmap_tensors(zinf);
 	zi_client_unmap_state(zinf);

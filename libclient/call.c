@@ -10,6 +10,17 @@
 
 #include "common/base/err.h"
 #include "libclient/client.h"
+#include "libclient/gpu/gpu.h"
+
+/* See client.h. */
+int zi_client_enter(struct zinf *zinf)
+{
+	int r = zi_client_check_session(zinf);
+
+	if (!zinf->gpu || r)
+		return err_trace(r);
+	return err_trace(zi_client_gpu_look(zinf));
+}
 
 /* Whether other ranks take part in it. */
 static bool is_collective(uint16_t opcode)

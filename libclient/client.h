@@ -22,6 +22,7 @@
  *                  blob
  *   join.c         steps of others, shadowed by a rank without data
  *   tensor.c       activations and other blobs
+ *   gpu/           units in the memory of a GPU (gpu/gpu.h)
  *   snapshot.c     snapshots of the job
  *   coll/          collectives (coll/collective.h)
  *   ticket.c       what the caller waits for itself; ticket_fd.c: a descriptor that tells of it
@@ -106,6 +107,7 @@ struct zi_client_unit {
 	uint64_t element_count;                   /* without padding */
 	uint64_t param_offset_bytes, param_bytes; /* in its plane, whole slots */
 	uint64_t grad_offset_bytes, grad_bytes;   /* 0 bytes: this rank does not train it */
+	uint64_t bucket_offset_bytes;             /* with buckets: where its gradient lies now */
 	uint32_t unshard_count;                   /* uses that nest; the daemon knows of one */
 	uint32_t reduce_count;                    /* in this step */
 	uint32_t handed;                          /* the n-th unit of ours: see handed_count */
@@ -133,6 +135,7 @@ struct zi_client_state_progress {
 };
 
 struct zi_client_coll;
+struct zi_client_gpu;
 
 struct zinf {
 	/* Hot: what an empty request touches. */
@@ -163,7 +166,8 @@ struct zinf {
 	uint32_t coll_version;    /* the daemon's: zi_hello_coll_version() */
 	uint64_t coll_cma_bytes;  /* see struct zi_cma */
 	uint64_t features;        /* both sides have */
-	void *message;            /* (ZI_MESSAGE_BYTES_MAX,) the newest that was received */
+	void *message;            /* (ZI_MESSAGE_BYTES_MAX,) the newest that was received, */
+	uint32_t fd_count;        /* and how many descriptors came with a reply */
 
 	void *uplink;
 	const void *downlink;
@@ -211,6 +215,7 @@ struct zinf {
 	struct zi_client_state_progress state_progress;
 
 	struct zi_client_coll *coll; /* NULL: zinf_coll_open() was not called */
+	struct zi_client_gpu *gpu;   /* NULL: zinf_gpu_open() was not called */
 
 	/* The step. */
 	bool is_step_begun;
@@ -270,14 +275,16 @@ int zi_client_over(struct zinf *zinf, int error, const struct zi_text *text);
 /* The daemon is gone, or broke the protocol. */
 int zi_client_gone(struct zinf *zinf);
 int zi_client_breach(struct zinf *zinf, const char *what);
-/* First thing in a call: 0, or why there is no session any more. */
-int zi_client_enter(struct zinf *zinf);
+/* 0, or why there is no session any more. */
+int zi_client_check_session(struct zinf *zinf);
 /* What lies on the socket without being asked for. 0, or why the session is over. */
 int zi_client_read_notices(struct zinf *zinf);
 int zi_client_send(struct zinf *zinf, const struct zi_message_header *message,
                    uint64_t deadline_ns);
 /* The next reply to the newest request: of @type, else -EPROTO; ERROR is returned as its errno.
- * @fds: NULL, or (ZI_MESSAGE_FDS_MAX,) for exactly @fd_count descriptors. */
+ * @fds: NULL, or (ZI_MESSAGE_FDS_MAX,) for exactly @fd_count descriptors; ZI_CLIENT_FDS_ANY: for
+ * zinf->fd_count of them, as many as come. */
+#define ZI_CLIENT_FDS_ANY UINT32_MAX
 int zi_client_receive(struct zinf *zinf, enum zi_message_type type, uint64_t deadline_ns,
                       const struct zi_message_header **ret_message, int *fds, uint32_t fd_count);
 /* 0; -EBUSY a call was interrupted whose request is still pending: no other can be sent. */
@@ -321,6 +328,11 @@ int zi_client_wait_any(struct zinf *zinf);
 int zi_client_wait_op_for(struct zinf *zinf, struct zi_client_op *op, uint64_t timeout_ns,
                           bool *ret_is_done);
 
+/* Until @is_enough(zinf, @arg), which is asked after each look for finished copies of the GPU.
+ * -ETIMEDOUT: the session's deadline. */
+typedef bool (*zi_client_enough_fn)(const struct zinf *zinf, const void *arg);
+int zi_client_wait_until(struct zinf *zinf, zi_client_enough_fn is_enough, const void *arg);
+
 /* ticket_fd.c: a ticket has completed; see there. */
 void zi_client_ring_tickets(const struct zinf *zinf);
 void zi_client_ticket_fd_deinit(struct zinf *zinf);
@@ -343,6 +355,9 @@ static inline int zi_client_interrupt_fd(const struct zinf *zinf)
 	return zinf->holds_interrupts ? -1 : zinf->interrupt_fd;
 }
 
+/* call.c: first thing in a call: 0, or why there is no session any more. With a GPU finished copies
+ * are looked for: an errno of its driver. */
+int zi_client_enter(struct zinf *zinf);
 /* call.c: submits, waits, frees. */
 /* The operation of @opcode whose call was interrupted, or NULL. */
 struct zi_client_op *zi_client_open_call(struct zinf *zinf, enum zi_opcode opcode);
@@ -421,6 +436,13 @@ static inline bool zi_client_has_buckets(const struct zinf *zinf)
 {
 	return zinf->bucket_bytes > 0;
 }
+/* unit.c: the unit's pages come behind its CPU address, and go. In a rank with a GPU only while no
+ * copy of it is under way. */
+int zi_client_show_unit(struct zinf *zinf, uint32_t unit);
+int zi_client_hide_unit(struct zinf *zinf, uint32_t unit);
+/* Whether @offset_bytes can be the unit's place in the pool. */
+bool zi_client_is_in_pool(const struct zinf *zinf, const struct zi_client_unit *unit,
+                          uint64_t offset_bytes);
 /* unit.c: first thing in a call on a unit that waits: what nobody waited for is told here. */
 int zi_client_enter_unit(struct zinf *zinf, uint32_t unit);
 /* Reductions of each unit in a step. */
@@ -436,6 +458,8 @@ int zi_client_check_done(struct zinf *zinf, const struct zi_client_unit *unit);
  * unmapped; after that, and before the REDUCE. */
 void zi_client_clear_unused(struct zinf *zinf, const struct zi_client_unit *unit);
 int zi_client_say_unused(struct zinf *zinf, uint32_t unit);
+/* finds_unused: the parameter has no gradient, and its bytes are to be zeros. */
+bool zi_client_is_unused(const struct zinf *zinf, const struct zi_client_param *param);
 /* The next gradient of the unit is marked anew. */
 void zi_client_forget_done(struct zinf *zinf, const struct zi_client_unit *unit);
 /* finds_unused: hands over what has been left out of the step's first @micro_count micro-batches;
@@ -444,6 +468,8 @@ int zi_client_reduce_unused(struct zinf *zinf, uint32_t micro_count);
 int zi_client_end_unused(struct zinf *zinf);
 /* grad.c */
 int zi_client_grad_acquire(struct zinf *zinf, uint32_t unit);
+/* The unit's gradient lies in CPU memory: the daemon gets it. */
+int zi_client_grad_hand_over(struct zinf *zinf, uint32_t unit);
 /* This rank has the unit's gradient no more, and nothing is behind its address. */
 int zi_client_grad_drop(struct zinf *zinf, uint32_t unit);
 /* materialize.c */

@@ -2,6 +2,7 @@
 /* A step that is not to be. Floor 2. */
 #include "common/base/err.h"
 #include "libclient/client.h"
+#include "libclient/gpu/gpu.h"
 
 static void forget_acquire(struct zinf *zinf, struct zi_client_unit *unit)
 {
@@ -36,7 +37,7 @@ static void forget_step(struct zinf *zinf)
 /* See client.h. */
 int zi_client_discard(struct zinf *zinf)
 {
-	int r = 0;
+	int r = zinf->gpu ? zi_client_gpu_settle_grads(zinf) : 0;
 
 	/* Nothing lies behind a gradient any more, before the daemon may give its place away. */
 	for (uint32_t i = 0; i < zinf->unit_count && !r; i++)
@@ -47,6 +48,8 @@ int zi_client_discard(struct zinf *zinf)
 	if (r)
 		return err_trace(r);
 	forget_step(zinf);
+	if (zinf->gpu)
+		zi_client_gpu_discard(zinf);
 	return 0;
 }
 

@@ -6,12 +6,16 @@
  * unit's gradient lies, and those pages are mapped at the unit's own address; a reduce puts the
  * bare reservation back, and only then tells the daemon, which may give the place to another unit.
  * An address means the same gradient always, and a stray access faults.
+ *
+ * With a GPU the trainer writes a gradient in GPU memory. It is copied to its place in CPU memory
+ * after zinf_reduce(), and handed over when the copy has ended (gpu/grads.c).
  */
 #include <string.h>
 
 #include "common/base/err.h"
 #include "common/wire/region.h"
 #include "libclient/client.h"
+#include "libclient/gpu/gpu.h"
 
 static void *address_of(const struct zinf *zinf, const struct zi_client_unit *unit)
 {
@@ -26,6 +30,7 @@ static int map_bucket(struct zinf *zinf, struct zi_client_unit *unit, uint64_t o
 	if (offset_bytes % zinf->slot_bytes || offset_bytes > zinf->bucket_bytes ||
 	    zinf->bucket_bytes - offset_bytes < unit->grad_bytes)
 		return err_trace(zi_client_breach(zinf, "a gradient outside its segment"));
+	unit->bucket_offset_bytes = offset_bytes;
 	r = zi_region_map_at(address_of(zinf, unit), unit->grad_bytes, zinf->grad_fd, offset_bytes,
 	                     true);
 	if (!r)
@@ -52,6 +57,7 @@ int zi_client_grad_drop(struct zinf *zinf, uint32_t index)
 
 	if (r)
 		return err_trace(r);
+	zi_client_gpu_drop(zinf, index);
 	unit->is_grad_held = false;
 	return 0;
 }
@@ -96,9 +102,58 @@ int zinf_grad_acquire(struct zinf *zinf, uint32_t index)
 	if (zinf->is_step_begun && !unit->is_grad_held &&
 	    unit->reduce_count < zi_client_reduce_max(zinf))
 		r = zi_client_reduce_unused(zinf, unit->reduce_count);
+	if (r)
+		return err_trace(r);
+	/* The gradients of a rank that shadows a step are zeros, in CPU memory. */
+	if (zinf->gpu && !zinf->is_shadowing)
+		return err_trace(zi_client_gpu_acquire(zinf, index));
+	return err_trace(zi_client_grad_acquire(zinf, index));
+}
+
+/* See client.h. Whatever comes of it, nothing is behind its address any more, or only the daemon's.
+ */
+int zi_client_grad_hand_over(struct zinf *zinf, uint32_t index)
+{
+	int r = zi_client_has_buckets(zinf) ? unmap_bucket(zinf, &zinf->units[index]) : 0;
+
+	return r ? err_trace(r)
+	         : err_trace(zi_client_submit(zinf, ZI_OP_REDUCE, index, 0, true, NULL));
+}
+
+/* From CPU memory, now. */
+static int reduce_host(struct zinf *zinf, uint32_t index)
+{
+	struct zi_client_unit *unit = &zinf->units[index];
+	int r;
+
+	zi_client_clear_unused(zinf, unit);
+	r = zi_client_has_buckets(zinf) ? unmap_bucket(zinf, unit) : 0;
+	if (r)
+		return err_trace(r);
+	/* Whatever comes of it, nothing is behind its address any more, or only the daemon's. */
+	unit->is_grad_held = false;
+	r = zi_client_say_unused(zinf, index);
 	if (!r)
-		r = zi_client_grad_acquire(zinf, index);
+		r = zi_client_submit(zinf, ZI_OP_REDUCE, index, 0, true, NULL);
+	zi_client_forget_done(zinf, unit);
 	return err_trace(r);
+}
+
+/* From GPU memory, when it is copied: a look sends REDUCE, behind what is said here. */
+static int reduce_gpu(struct zinf *zinf, uint32_t index)
+{
+	struct zi_client_unit *unit = &zinf->units[index];
+	int r = zi_client_gpu_place_grad(zinf, index);
+
+	if (!r)
+		r = zi_client_say_unused(zinf, index);
+	if (!r)
+		r = zi_client_gpu_reduce(zinf, index);
+	if (r)
+		return err_trace(r);
+	unit->is_grad_held = false;
+	zi_client_forget_done(zinf, unit);
+	return 0;
 }
 
 int zinf_reduce(struct zinf *zinf, uint32_t index)
@@ -131,16 +186,8 @@ int zinf_reduce(struct zinf *zinf, uint32_t index)
 	r = zi_client_check_done(zinf, unit);
 	if (r)
 		return err_trace(r);
-	zi_client_clear_unused(zinf, unit);
-	r = zi_client_has_buckets(zinf) ? unmap_bucket(zinf, unit) : 0;
-	if (r)
-		return err_trace(r);
-	/* Whatever comes of it, nothing is behind its address any more, or only the daemon's. */
-	unit->is_grad_held = false;
-	r = zi_client_say_unused(zinf, index);
-	if (!r)
-		r = zi_client_submit(zinf, ZI_OP_REDUCE, index, 0, true, NULL);
-	zi_client_forget_done(zinf, unit);
+	r = zi_client_gpu_has_grad(zinf, index) ? reduce_gpu(zinf, index)
+	                                        : reduce_host(zinf, index);
 	if (r)
 		return err_trace(r);
 	if (!unit->reduce_count && !zinf->is_shadowing)
@@ -154,6 +201,8 @@ int zinf_no_sync_begin(struct zinf *zinf)
 	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	int r = zi_client_enter(zinf);
 
+	if (!r && zinf->gpu)
+		r = zi_client_gpu_check_no_sync(zinf);
 	if (r)
 		return err_trace(r);
 	zinf->no_sync_count++;

@@ -13,6 +13,7 @@
 #include "common/wire/geometry.h"
 #include "common/wire/region.h"
 #include "libclient/client.h"
+#include "libclient/gpu/gpu.h"
 
 /* Of a slot, as the daemon may tell it. */
 #define SLOT_BYTES_MIN 4096u
@@ -387,6 +388,8 @@ int zinf_materialize(struct zinf *zinf)
 		r = check_model(zinf);
 		if (!r)
 			r = check_frozen(zinf);
+		if (!r && zinf->gpu)
+			r = zi_client_gpu_arrange(zinf);
 		if (!r)
 			r = send_layout(zinf);
 		if (r)
@@ -408,6 +411,8 @@ int zinf_materialize(struct zinf *zinf)
 	zinf->grad_fd = is_forward_only(zinf) ? -1 : fds[MODEL_FD_GRAD];
 	if (!zi_client_has_buckets(zinf))
 		zinf->grad_fd = zi_close(zinf->grad_fd); /* The mapping is enough. */
+	if (!r && zinf->gpu)
+		r = zi_client_gpu_start(zinf);
 	if (r) {
 		zi_client_unmap_model(zinf);
 		return err_trace(r);

@@ -20,6 +20,7 @@
 #include "common/base/err.h"
 #include "common/base/fd.h"
 #include "libclient/client.h"
+#include "libclient/gpu/gpu.h"
 
 /* FNV-1a, 64 bits (Fowler, Noll, Vo): offset basis and prime. */
 #define REQUEST_DIGEST_BASIS 0xcbf29ce484222325ull
@@ -258,7 +259,7 @@ static int take_broken(struct zinf *zinf, uint32_t error)
 }
 
 /* Return: 0 while there is a session; otherwise how it ended, with its text. */
-int zi_client_enter(struct zinf *zinf)
+int zi_client_check_session(struct zinf *zinf)
 {
 	uint32_t broken;
 
@@ -313,7 +314,8 @@ static bool is_stale(const struct zinf *zinf, const struct zi_message_header *me
  * zi_client_receive() - the reply to the newest request
  * @type: that it should have
  * @ret_message: in the one buffer; valid until the next message
- * @fds: (ZI_MESSAGE_FDS_MAX,) of which (@fd_count,) are the caller's on success; NULL when 0
+ * @fds: (ZI_MESSAGE_FDS_MAX,) of which (@fd_count,), or with ZI_CLIENT_FDS_ANY (zinf->fd_count,)
+ * are the caller's on success; NULL when 0
  *
  * Return: 0; the errno of an ERROR, with its text; -ETIMEDOUT; -EINTR, and it may be called again;
  * or how the session ended.
@@ -345,7 +347,8 @@ int zi_client_receive(struct zinf *zinf, enum zi_message_type type, uint64_t dea
 		if (r)
 			return err_trace(r);
 		if (message->type == (uint16_t)type && message->sequence == zinf->sequence &&
-		    got_count == fd_count) {
+		    (got_count == fd_count || fd_count == ZI_CLIENT_FDS_ANY)) {
+			zinf->fd_count = got_count;
 			*ret_message = message;
 			return 0;
 		}
@@ -370,6 +373,8 @@ static const char *call_of(uint16_t type)
 	switch (type) {
 	case ZI_MESSAGE_MATERIALIZE:
 		return "zinf_materialize()";
+	case ZI_MESSAGE_GPU_OPEN:
+		return "zinf_gpu_open()";
 	case ZI_MESSAGE_LOAD:
 		return "zinf_load()";
 	case ZI_MESSAGE_SNAPSHOT:
@@ -470,9 +475,13 @@ int zi_client_request_with(struct zinf *zinf, struct zi_message_header *request,
                            const struct zi_message_header **ret_reply, int *fds, uint32_t fd_count)
 {
 	uint64_t deadline_ns = zi_client_deadline_ns(zinf);
-	int r;
+	int r = 0;
 
-	r = begin_request(zinf, request, type, flags, bytes, deadline_ns);
+	/* A wait on the socket looks for no copies. Between steps the daemon has all units. */
+	if (zinf->gpu && type != ZI_MESSAGE_DETACH)
+		r = zi_client_gpu_settle(zinf);
+	if (!r)
+		r = begin_request(zinf, request, type, flags, bytes, deadline_ns);
 	if (r)
 		return err_trace(r);
 	r = zi_client_receive(zinf, reply_type, deadline_ns, ret_reply, fds, fd_count);

@@ -15,6 +15,7 @@
 #include "common/wire/state.h"
 #include "kernels/cast.h"
 #include "libclient/client.h"
+#include "libclient/gpu/gpu.h"
 
 /* One call: what of which parameter. */
 struct state_call {
@@ -208,6 +209,22 @@ static int check_masters(const struct state_call *call, const float *values)
 	return 0;
 }
 
+/* The unit comes behind its CPU address for this call, whether it is in use on the GPU or not. */
+static int with_shown(const struct state_call *call, float *values,
+                      int (*use)(const struct state_call *call, float *values))
+{
+	struct zinf *zinf = call->zinf;
+	int r = zi_client_gpu_settle(zinf), after;
+
+	if (!r)
+		r = zi_client_show_unit(zinf, call->param->unit);
+	if (r)
+		return err_trace(r);
+	r = use(call, values);
+	after = zi_client_hide_unit(zinf, call->param->unit);
+	return r ? err_trace(r) : err_trace(after);
+}
+
 /* Of the parameter, which is visible meanwhile: @use with @values. */
 static int with_param(const struct state_call *call, float *values,
                       int (*use)(const struct state_call *call, float *values))
@@ -219,6 +236,9 @@ static int with_param(const struct state_call *call, float *values,
 		return zi_client_error(zinf, -EBUSY,
 		                       "unit '%s' is writable: zinf_param_write_end() ends that",
 		                       zinf->units[call->param->unit].name);
+	/* With a GPU a use of the unit would be there. */
+	if (zinf->gpu)
+		return err_trace(with_shown(call, values, use));
 	r = zinf_unshard(zinf, call->param->unit);
 	if (r)
 		return err_trace(r);

@@ -10,6 +10,7 @@
 #include "common/base/err.h"
 #include "common/wire/check.h"
 #include "libclient/client.h"
+#include "libclient/gpu/gpu.h"
 
 /* Units that an error names; the rest is a number. */
 #define STEP_NAMES_MAX 4u
@@ -204,6 +205,8 @@ static int end_gradients(struct zinf *zinf, const char *call)
 		r = check_begun(zinf, call);
 	if (!r)
 		r = zi_client_end_unused(zinf);
+	if (!r && zinf->gpu)
+		r = zi_client_gpu_settle(zinf);
 	if (r)
 		return err_trace(r);
 	return err_trace(refuse_units(zinf, -ENODATA, "no gradient for units",
@@ -248,6 +251,8 @@ static int submit_step(struct zinf *zinf, const void *blob, size_t blob_bytes,
 	r = zi_client_submit(zinf, ZI_OP_STEP, 0, blob_bytes, false, &op);
 	if (r)
 		return err_trace(r);
+	if (zinf->gpu)
+		zi_client_gpu_step(zinf);
 	zi_client_forget_call(zinf, ZI_OP_GRAD_NORM);
 	zinf->is_step_begun = false;
 	zinf->steps_pending++;

@@ -9,12 +9,15 @@
  * With parameters on NVMe an unshard tells where in the pool the unit lies, and those pages are
  * mapped at the unit's own address; a reshard puts the bare reservation back, and only then tells
  * the daemon. An address means the same parameter always, and a stray access faults.
+ *
+ * With a GPU the daemon hears of a unit only while it is copied there (gpu/copies.c).
  */
 #include <string.h>
 
 #include "common/base/err.h"
 #include "common/wire/region.h"
 #include "libclient/client.h"
+#include "libclient/gpu/gpu.h"
 
 /* The error of an operation nobody waited for is told once, by the first call that waits. */
 static int take_kept(struct zinf *zinf, struct zi_client_unit *unit)
@@ -50,6 +53,14 @@ int zi_client_finish(struct zinf *zinf, enum zi_opcode opcode, uint32_t index, u
 	return err_trace(r);
 }
 
+/* See client.h. */
+bool zi_client_is_in_pool(const struct zinf *zinf, const struct zi_client_unit *unit,
+                          uint64_t offset_bytes)
+{
+	return offset_bytes % zinf->slot_bytes == 0 && offset_bytes <= zinf->pool_bytes &&
+	       zinf->pool_bytes - offset_bytes >= unit->param_bytes;
+}
+
 /* The unit lies at @offset_bytes of the pool: those pages come behind its address. When that fails
  * it is as if it had never been unsharded. */
 static int map_unit(struct zinf *zinf, uint32_t index, uint64_t offset_bytes)
@@ -57,8 +68,7 @@ static int map_unit(struct zinf *zinf, uint32_t index, uint64_t offset_bytes)
 	struct zi_client_unit *unit = &zinf->units[index];
 	int r;
 
-	if (offset_bytes % zinf->slot_bytes || offset_bytes > zinf->pool_bytes ||
-	    zinf->pool_bytes - offset_bytes < unit->param_bytes)
+	if (!zi_client_is_in_pool(zinf, unit, offset_bytes))
 		return err_trace(zi_client_breach(zinf, "a unit outside the pool"));
 	r = zi_region_map_at(zi_client_unit_address(zinf, unit), unit->param_bytes, zinf->param_fd,
 	                     offset_bytes, false);
@@ -96,11 +106,31 @@ uint32_t zi_client_reduce_max(const struct zinf *zinf)
 	return zinf->attach.config.schedule == ZI_SCHEDULE_SHARDED ? zinf->micro_batches : 1;
 }
 
+/* See client.h. */
+int zi_client_show_unit(struct zinf *zinf, uint32_t index)
+{
+	uint64_t offset_bytes = 0;
+	int r = zi_client_finish(zinf, ZI_OP_UNSHARD, index, &zinf->units[index].unshard_ticket,
+	                         &offset_bytes);
+
+	if (!r && zi_client_is_pooled(zinf))
+		r = map_unit(zinf, index, offset_bytes);
+	return err_trace(r);
+}
+
+/* See client.h. */
+int zi_client_hide_unit(struct zinf *zinf, uint32_t index)
+{
+	int r = zi_client_is_pooled(zinf) ? unmap_unit(zinf, &zinf->units[index]) : 0;
+
+	return r ? err_trace(r)
+	         : err_trace(zi_client_submit(zinf, ZI_OP_RESHARD, index, 0, true, NULL));
+}
+
 int zinf_unshard(struct zinf *zinf, uint32_t index)
 {
 	ZI_CLIENT_NEED(zinf, zinf, zinf);
 	struct zi_client_unit *unit;
-	uint64_t offset_bytes = 0;
 	int r = zi_client_enter_unit(zinf, index);
 
 	if (r)
@@ -118,15 +148,13 @@ int zinf_unshard(struct zinf *zinf, uint32_t index)
 		                       "zinf_step()",
 		                       unit->name);
 	if (!unit->unshard_count) {
-		if (zi_client_is_pooled(zinf) && unit->is_writable)
+		if ((zinf->gpu || zi_client_is_pooled(zinf)) && unit->is_writable)
 			return zi_client_error(zinf, -EBUSY,
 			                       "unit '%s' is open for writing: "
 			                       "zinf_param_write_end() ends that",
 			                       unit->name);
-		r = zi_client_finish(zinf, ZI_OP_UNSHARD, index, &unit->unshard_ticket,
-		                     &offset_bytes);
-		if (!r && zi_client_is_pooled(zinf))
-			r = map_unit(zinf, index, offset_bytes);
+		r = zinf->gpu ? zi_client_gpu_unshard(zinf, index)
+		              : zi_client_show_unit(zinf, index);
 		if (r)
 			return err_trace(r);
 	}
@@ -146,10 +174,8 @@ int zinf_reshard(struct zinf *zinf, uint32_t index)
 	if (!unit->unshard_count)
 		return zi_client_error(zinf, -EINVAL, "unit '%s' is not unsharded", unit->name);
 	if (unit->unshard_count == 1) {
-		r = zi_client_is_pooled(zinf) ? unmap_unit(zinf, unit) : 0;
-		if (r)
-			return err_trace(r);
-		r = zi_client_submit(zinf, ZI_OP_RESHARD, index, 0, true, NULL);
+		r = zinf->gpu ? zi_client_gpu_reshard(zinf, index)
+		              : zi_client_hide_unit(zinf, index);
 		if (r)
 			return err_trace(r);
 	}
@@ -164,7 +190,8 @@ int zinf_prefetch(struct zinf *zinf, uint32_t index)
 
 	if (r)
 		return err_trace(r);
-	if (zinf->units[index].unshard_count) /* it is here */
+	if (zinf->units[index].unshard_count ||
+	    (zinf->gpu && zi_client_gpu_has(zinf, index))) /* it is here */
 		return 0;
 	return err_trace(zi_client_submit(zinf, ZI_OP_PREFETCH, index, 0, true, NULL));
 }

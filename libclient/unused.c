@@ -12,6 +12,7 @@
 #include "common/base/err.h"
 #include "common/wire/geometry.h"
 #include "libclient/client.h"
+#include "libclient/gpu/gpu.h"
 
 /* Parameters that an error names; the rest is a number. */
 #define UNUSED_NAMES_MAX 4u
@@ -187,16 +188,27 @@ static bool is_left_out(const struct zinf *zinf, const struct zi_client_unit *un
 	       (!unit->is_grad_held || zinf->is_step_ending) && !has_done(zinf, unit);
 }
 
+/* See client.h. */
+bool zi_client_is_unused(const struct zinf *zinf, const struct zi_client_param *param)
+{
+	return finds(zinf) && is_unused(param);
+}
+
 /* See client.h. Micro-batch by micro-batch, as all ranks have them: nobody waits for one of another
  * that itself waits for one of this. */
 int zi_client_reduce_unused(struct zinf *zinf, uint32_t micro_count)
 {
+	int r = 0;
+
 	if (!finds(zinf) || zinf->is_shadowing)
 		return 0;
+	/* A unit that is copied is not the daemon's yet. */
+	if (zinf->gpu)
+		r = zi_client_gpu_settle_grads(zinf);
+	if (r)
+		return err_trace(r);
 	for (uint32_t micro = 1; micro <= micro_count; micro++)
 		for (uint32_t i = zinf->unit_count; i-- > 0;) {
-			int r = 0;
-
 			if (!is_left_out(zinf, &zinf->units[i], micro))
 				continue;
 			r = zi_client_grad_acquire(zinf, i);

@@ -14,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "libclient/client.h"
+#include "libclient/gpu/gpu.h"
 
 /* Looks at the ring between two looks at the clock: about 2 us, so that an empty request, which
  * takes less, never asks for the time. */
@@ -22,6 +23,9 @@
 #define WAIT_SPIN_US_MAX 10000u
 /* A doorbell is an eventfd (8 bytes are read) or a pipe; what is left only wakes us once more. */
 #define WAIT_DRAIN_BYTES 4096u
+/* The end of a copy of the GPU rings nothing: while copies are under way a sleep is this long. A
+ * copy of 5 MB takes as long. */
+#define WAIT_GPU_NS (100 * ZI_NS_PER_US)
 
 static inline void relax(void)
 {
@@ -151,6 +155,18 @@ void zi_client_drain_doorbell(struct zinf *zinf)
 		(void)drain(zinf); /* An end shows on the socket. */
 }
 
+/* As poll(), and an end by WAIT_GPU_NS counts as an interruption. */
+static int poll_briefly(struct pollfd *ready, nfds_t count, uint64_t deadline_ns)
+{
+	const struct timespec slice = { .tv_nsec = (long)WAIT_GPU_NS };
+	int r = ppoll(ready, count, &slice, NULL);
+
+	if (r || zi_clock_now_ns() >= deadline_ns)
+		return r;
+	errno = EINTR;
+	return -1;
+}
+
 /* Sleeps until there is a completion, news on the socket, an interrupt, or @deadline_ns. 0: look
  * again; -EINTR; -ETIMEDOUT with @ret_is_late; or how the session ended (by a deadline of the
  * daemon's, too). */
@@ -167,7 +183,10 @@ static int sleep_once(struct zinf *zinf, uint64_t deadline_ns, bool *ret_is_late
 		return err_trace(zi_client_interrupted(zinf));
 	if (!zi_ring_arm(&zinf->cq))
 		return 0;
-	r = poll(ready, ZI_COUNT_OF(ready), zi_clock_poll_ms(deadline_ns));
+	if (zinf->gpu && zi_client_gpu_is_busy(zinf))
+		r = poll_briefly(ready, ZI_COUNT_OF(ready), deadline_ns);
+	else
+		r = poll(ready, ZI_COUNT_OF(ready), zi_clock_poll_ms(deadline_ns));
 	if (zinf->ticket_fd < 0) /* see ticket_fd.c */
 		zi_ring_disarm(&zinf->cq);
 	if (r < 0 && errno == EINTR)
@@ -183,21 +202,18 @@ static int sleep_once(struct zinf *zinf, uint64_t deadline_ns, bool *ret_is_late
 	return err_trace(r ? zi_client_gone(zinf) : zi_client_read_notices(zinf));
 }
 
-typedef bool (*zi_client_enough_fn)(const struct zinf *zinf, const struct zi_client_op *op);
-
 /* The session has ended: what completed before it did has completed. */
-static int look_last(struct zinf *zinf, zi_client_enough_fn is_enough,
-                     const struct zi_client_op *op, int error)
+static int look_last(struct zinf *zinf, zi_client_enough_fn is_enough, const void *arg, int error)
 {
-	if (zi_client_reap(zinf) == 0 && is_enough(zinf, op))
+	if (zi_client_reap(zinf) == 0 && is_enough(zinf, arg))
 		return 0;
 	return err_trace(error);
 }
 
 /* Takes completions in until @is_enough says so. @timeout_ns 0: the session's, and the daemon's own
  * answer at its end. */
-static int wait_until(struct zinf *zinf, zi_client_enough_fn is_enough,
-                      const struct zi_client_op *op, bool is_spinning, uint64_t timeout_ns)
+static int wait_until(struct zinf *zinf, zi_client_enough_fn is_enough, const void *arg,
+                      bool is_spinning, uint64_t timeout_ns)
 {
 	uint64_t deadline_ns = timeout_ns ? zi_clock_deadline_ns(timeout_ns) : 0;
 
@@ -208,13 +224,15 @@ static int wait_until(struct zinf *zinf, zi_client_enough_fn is_enough,
 		if (is_spinning)
 			spin(zinf);
 		r = zi_client_reap(zinf);
+		if (!r && zinf->gpu && !zinf->over)
+			r = zi_client_gpu_look(zinf);
 		if (r)
 			return err_trace(r);
-		if (is_enough(zinf, op))
+		if (is_enough(zinf, arg))
 			return 0;
-		r = zi_client_enter(zinf);
+		r = zi_client_check_session(zinf);
 		if (r)
-			return err_trace(look_last(zinf, is_enough, op, r));
+			return err_trace(look_last(zinf, is_enough, arg, r));
 		if (!deadline_ns)
 			deadline_ns = zi_client_deadline_ns(zinf);
 		r = sleep_once(zinf, deadline_ns, &is_late);
@@ -226,20 +244,22 @@ static int wait_until(struct zinf *zinf, zi_client_enough_fn is_enough,
 				zinf->path,
 				(timeout_ns ? timeout_ns : zinf->timeout_ns) / ZI_NS_PER_MS);
 		if (r)
-			return err_trace(look_last(zinf, is_enough, op, r));
+			return err_trace(look_last(zinf, is_enough, arg, r));
 	}
 }
 
-static bool is_done(const struct zinf *zinf, const struct zi_client_op *op)
+static bool is_done(const struct zinf *zinf, const void *arg)
 {
+	const struct zi_client_op *op = arg;
+
 	(void)zinf;
 	return op->state == ZI_CLIENT_OP_DONE;
 }
 
 /* A free entry, or no hope of one: nothing but tickets that the caller keeps. */
-static bool is_room(const struct zinf *zinf, const struct zi_client_op *op)
+static bool is_room(const struct zinf *zinf, const void *arg)
 {
-	(void)op;
+	(void)arg;
 	if (zinf->free_count)
 		return true;
 	for (uint32_t i = 0; i < zinf->entries; i++)
@@ -288,4 +308,10 @@ int zi_client_wait_op_for(struct zinf *zinf, struct zi_client_op *op, uint64_t t
 int zi_client_wait_any(struct zinf *zinf)
 {
 	return err_trace(wait_until(zinf, is_room, NULL, true, 0));
+}
+
+/* See client.h. */
+int zi_client_wait_until(struct zinf *zinf, zi_client_enough_fn is_enough, const void *arg)
+{
+	return err_trace(wait_until(zinf, is_enough, arg, false, 0));
 }

@@ -12,6 +12,7 @@
 #include "common/wire/region.h"
 #include "common/wire/state.h"
 #include "libclient/client.h"
+#include "libclient/gpu/gpu.h"
 
 /* Puts the read-only pages of the plane back behind the unit, or with a pool nothing. Return: 0, or
  * -ENOMEM. */
@@ -54,6 +55,16 @@ static int map_staging(struct zinf *zinf, struct zi_client_unit *unit, int fd, u
 	                       strerror(-r));
 }
 
+/* The daemon does not know that a unit is in use on a GPU. */
+static int check_gpu(struct zinf *zinf, uint32_t index)
+{
+	if (!zinf->gpu || !zinf->units[index].unshard_count)
+		return 0;
+	return zi_client_error(zinf, -EBUSY,
+	                       "unit '%s' is unsharded on the GPU: zinf_reshard() it first",
+	                       zinf->units[index].name);
+}
+
 int zinf_param_write_begin(struct zinf *zinf, uint32_t index)
 {
 	ZI_CLIENT_NEED(zinf, zinf, zinf);
@@ -74,6 +85,9 @@ int zinf_param_write_begin(struct zinf *zinf, uint32_t index)
 		return zi_client_error(zinf, -EBUSY,
 		                       "unit '%s' is unsharded: zinf_reshard() it first",
 		                       zinf->units[index].name);
+	r = check_gpu(zinf, index);
+	if (r)
+		return err_trace(r);
 	r = zi_client_request(zinf, &request.header, ZI_MESSAGE_PARAM_WRITE_BEGIN, sizeof(request),
 	                      ZI_MESSAGE_PARAM_WRITE, &reply, fds, 1);
 	if (r)
@@ -114,6 +128,9 @@ int zi_client_write_end(struct zinf *zinf, uint32_t index, int32_t root, bool ke
 	if (root < 0 || root >= zinf_world_size(zinf))
 		return zi_client_error(zinf, -EINVAL, "root %d of a world of %d", root,
 		                       zinf_world_size(zinf));
+	r = check_gpu(zinf, index);
+	if (r)
+		return err_trace(r);
 	if (root == zinf_rank(zinf) && !zinf->units[index].is_writable)
 		return zi_client_error(zinf, -EINVAL,
 		                       "unit '%s': the root calls zinf_param_write_begin() first",
@@ -123,6 +140,8 @@ int zi_client_write_end(struct zinf *zinf, uint32_t index, int32_t root, bool ke
 	                           ZI_MESSAGE_DONE, &reply, NULL, 0);
 	if (r)
 		return err_trace(r);
+	if (zinf->gpu)
+		zi_client_gpu_void(zinf, index);
 	return err_trace(zi_client_unwrite(zinf, index));
 }
 

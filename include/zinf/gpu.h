@@ -16,12 +16,18 @@
  *     zinf_reduce()                      what the stream was given before this call is the gradient
  *     zinf_step()                        waits until all gradients were copied
  *
- * No call waits for the stream but zinf_step(), and zinf_unshard() or zinf_grad_acquire() where the
- * daemon must act first. Every call looks for copies that have ended, and hands their gradients
- * over. libzinf uses the primary context of the device, as PyTorch does; the context that was
- * current before a call is current after it. The CPU addresses (zinf_param_data(),
- * zinf_grad_data()) have no defined values in a rank with a GPU, except between
- * zinf_param_write_begin() and zinf_param_write_end().
+ * zinf_step() waits for copies, and so do collectives and requests of all ranks, before they wait
+ * for other ranks. zinf_unshard() waits for the daemon; with parameters on NVMe also for the last
+ * use of the memory that the unit is copied to. zinf_grad_acquire() waits for the copy of the
+ * unit's former gradient. With ZINF_ZERO2 and ZINF_ZERO3 zinf_reduce() waits for the copies of
+ * earlier gradients and for room in CPU memory, with the errors of zinf_grad_acquire(). Copies from
+ * and to CPU memory that is not registered with the driver yet are waited for. No other call waits
+ * for a stream. Every call looks for copies that have ended, and hands their gradients over.
+ *
+ * libzinf uses the primary context of the device, as PyTorch does; the context that was current
+ * before a call is current after it. The CPU addresses (zinf_param_data(), zinf_grad_data()) have
+ * no defined values in a rank with a GPU, except between zinf_param_write_begin() and
+ * zinf_param_write_end().
  */
 #ifndef ZINF_GPU_H
 #define ZINF_GPU_H
@@ -75,7 +81,7 @@ struct zinf_gpu_stats {
 	uint64_t pinned_bytes;   /**< CPU memory that is registered with the driver now */
 	double unshard_wait_s;   /**< zinf_unshard() waited for the daemon */
 	double grad_wait_s;      /**< zinf_grad_acquire() waited for a place or the daemon */
-	double step_wait_s;      /**< zinf_step() waited for copies */
+	double step_wait_s;      /**< zinf_step(), and requests between steps, waited for copies */
 	uint64_t reserved[4];
 };
 

@@ -484,6 +484,7 @@ ZINF_API int zinf_barrier(struct zinf *zinf);
 
 #include <zinf/coll.h>
 #include <zinf/deferred.h>
+#include <zinf/gpu.h>
 #include <zinf/grad.h>
 #include <zinf/layout.h>
 #include <zinf/lr.h>

@@ -13,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/base/err.h"
 #include "libclient/coll/collective.h"
+#include "libclient/gpu/gpu.h"
 
 static_assert((ZI_NODE_QUEUE_MAX & (ZI_NODE_QUEUE_MAX - 1)) == 0,
               "a ticket's place is its low bits");
@@ -165,8 +166,14 @@ int zi_client_call_run(struct zinf *zinf, struct zi_client_call *call,
                        const struct zinf_coll_options *options)
 {
 	bool is_waiting = !options || !options->ret_ticket;
-	int r;
+	int r = 0;
 
+	if (is_waiting && zinf->gpu)
+		r = zi_client_gpu_settle_grads(zinf); /* This wait looks for no copies. */
+	if (r) {
+		call->reason = zinf->text;
+		return err_trace(zi_client_call_drop(zinf, call, r));
+	}
 	call->op.call.timeout_ns = call->timeout_ms * ZI_NS_PER_MS;
 	if (call->op.p2p_count)
 		call->op.call.deadline_ns = zi_clock_deadline_ns(call->op.call.timeout_ns);

@@ -4,6 +4,7 @@
 #include "common/base/err.h"
 #include "common/wire/call_words.h"
 #include "libclient/coll/collective.h"
+#include "libclient/gpu/gpu.h"
 
 /* A text is short: further ranks are counted. */
 #define NAMED_MAX 8u
@@ -115,6 +116,10 @@ int zi_client_coll_wait(struct zinf *zinf, uint64_t ticket, uint64_t timeout_ns)
 	struct zi_client_call *call;
 	int r = find(zinf, ticket, &call);
 
+	if (r)
+		return err_trace(r);
+	if (zinf->gpu)
+		r = zi_client_gpu_settle_grads(zinf); /* This wait looks for no copies. */
 	if (r)
 		return err_trace(r);
 	/* Without a deadline of the waiting, the call's own ends it. */

@@ -54,6 +54,7 @@ static void read_headers(struct names *names)
 	read_names(names, "include/zinf/deepspeed.h", "\nZINF_API ");
 	read_names(names, "include/zinf/deferred.h", "\nZINF_API ");
 	read_names(names, "include/zinf/layout.h", "\nZINF_API ");
+	read_names(names, "include/zinf/gpu.h", "\nZINF_API ");
 	read_names(names, "include/zinf/wait.h", "\nZINF_API ");
 	read_names(names, "include/zinf/lr.h", "\nZINF_API ");
 	read_names(names, "include/zinf/replica.h", "\nZINF_API ");

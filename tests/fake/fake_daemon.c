@@ -29,6 +29,9 @@ static void drop_session(struct fake_daemon *fake)
 	zi_region_destroy(&fake->arenas);
 	for (uint32_t i = 0; i < FAKE_GROUPS; i++)
 		zi_region_destroy(&fake->boards[i]);
+	fake_steps_deinit(fake);
+	fake->arena = (struct zi_gpu_opened){ 0 };
+	fake->is_half_taken[0] = fake->is_half_taken[1] = false;
 	fake->group_count = 0;
 	fake->doorbell_fd = zi_close(fake->doorbell_fd);
 	fake->wakeup_fd = zi_close(fake->wakeup_fd);

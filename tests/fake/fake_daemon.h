@@ -54,6 +54,10 @@ enum fake_lie {
 	FAKE_LIE_COLL_MEMBERS,   /* one member too many */
 	FAKE_LIE_GROUP_NUMBER,   /* a group with the number of the world */
 	FAKE_LIE_GROUP_SELF,     /* another member than this rank */
+	FAKE_LIE_GPU_FIGURES,    /* chunks that may have 4 KiB */
+	FAKE_LIE_GPU_COUNTS,     /* one chunk more than was asked for */
+	FAKE_LIE_GPU_ORDER,      /* chunks that came before */
+	FAKE_LIE_GPU_MORE,       /* chunks of no arena */
 };
 
 /* Opcodes and message types in one number, for "when". */
@@ -73,7 +77,11 @@ struct fake_daemon_options {
 	uint32_t blob_bytes; /* of the resume blob: byte i is i mod 251 */
 	bool has_buckets;    /* gradients: below */
 	bool has_pool;       /* parameters, though offload_param is not nvme: below */
-	bool is_eventfd;     /* wakes the client by an eventfd; else by a pipe */
+	/* GPU memory that the rank may have, with ZI_FEATURE_GPU; 0: there is no GPU. Chunks are
+	 * memory of the fake driver's first GPU. */
+	uint64_t gpu_bytes;
+	bool has_steps;  /* f32 parameters and gradients: below */
+	bool is_eventfd; /* wakes the client by an eventfd; else by a pipe */
 	enum fake_lie lie;
 	unsigned die_on;    /* FAKE_ON_*: closes everything */
 	unsigned last_on;   /* completes it, and closes everything without waking the client */
@@ -108,6 +116,16 @@ void fake_daemon_release(struct fake_daemon *fake);
 /* With has_buckets this rank's segment of gradients holds two units (of one dtype with the
  * parameters): each acquire lies in the one or the other half, turn by turn. Lies about the pool
  * are told of both. */
+
+/* With has_steps the parameters are fake_value() at first. A STEP subtracts each unit's gradients,
+ * as they were when its REDUCEs came. A pool gives a unit a half that is free: the rank must not
+ * hold three. */
+static inline float fake_value(uint64_t element)
+{
+	return (float)(element % 8191) / 64;
+}
+/* (elements,) of the unit, as they are now. */
+const float *fake_daemon_values(const struct fake_daemon *fake, uint32_t unit);
 
 /* From now on each RESHARD, and REDUCE, notes whether the byte at @address can be read. */
 void fake_daemon_watch(struct fake_daemon *fake, const void *address);

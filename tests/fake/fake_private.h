@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of the test double of zinfd: fake_daemon.c is its thread and life, fake_socket.c answers
- * messages, fake_coll.c those of collectives, fake_ring.c operations. */
+ * messages, fake_coll.c those of collectives, fake_arena.c those of GPU memory, fake_ring.c
+ * operations. */
 #pragma once
 
 #include <stdlib.h>
 
 #include "common/base/thread.h"
+#include "common/wire/gpu.h"
 #include "common/wire/region.h"
 #include "common/wire/ring.h"
 #include "tests/fake/fake_daemon.h"
@@ -57,6 +59,11 @@ struct fake_daemon {
 	uint32_t unit_count;
 	uint32_t text_next;
 	uint32_t unshard_count, acquire_count;
+	struct zi_gpu_opened arena; /* chunk_bytes 0: none */
+	float *values, *sums;       /* (plane,) with has_steps */
+	bool is_half_taken[2];      /* of the pool */
+	uint32_t half_units[2];
+	uint64_t buckets[64]; /* of units: where in the segment, as it was told last */
 	_Atomic(const void *) watched;
 	bool is_seen_readable; /* ordered by the completion of the RESHARD */
 	int64_t committed_step;
@@ -71,6 +78,15 @@ void fake_reply(struct fake_daemon *fake, void *message, enum zi_message_type ty
 void fake_reply_error(struct fake_daemon *fake, int error, const char *text);
 /* The caller's to close. */
 int fake_region_fd(struct fake_daemon *fake, const struct zi_region *region, bool is_readonly);
+/* fake_arena.c */
+void fake_gpu_open(struct fake_daemon *fake);
+void fake_gpu_chunks(struct fake_daemon *fake);
+void fake_steps_init(struct fake_daemon *fake, uint64_t bytes);
+void fake_steps_deinit(struct fake_daemon *fake);
+uint64_t fake_steps_place(struct fake_daemon *fake, uint32_t unit);
+void fake_steps_free(struct fake_daemon *fake, uint32_t unit);
+void fake_steps_add(struct fake_daemon *fake, uint32_t unit);
+void fake_steps_apply(struct fake_daemon *fake);
 /* fake_coll.c */
 void fake_coll_open(struct fake_daemon *fake);
 void fake_coll_group(struct fake_daemon *fake);
@@ -82,6 +98,8 @@ void fake_break_group(struct fake_daemon *fake);
 /* True when the options want something else than an answer. */
 bool fake_misbehave(struct fake_daemon *fake, unsigned on);
 bool fake_is_pooled(const struct fake_daemon *fake);
+/* Of the unit in the plane of parameters. */
+uint64_t fake_plane_offset(const struct fake_daemon *fake, uint32_t unit);
 uint64_t fake_unit_bytes(const struct fake_daemon *fake, uint32_t unit);
 void fake_take_message(struct fake_daemon *fake);
 /* Takes one slot. False: there is none. */

@@ -31,6 +31,8 @@ static uint64_t pool_place(struct fake_daemon *fake, uint32_t unit)
 	uint64_t half_bytes = fake->param.bytes / 2;
 	uint64_t offset = fake->unshard_count++ % 2 * half_bytes;
 
+	if (fake->options.has_steps)
+		return fake_steps_place(fake, unit);
 	memset((char *)fake->param.base + offset, (int)fake->unshard_count,
 	       fake_unit_bytes(fake, unit));
 	if (fake->options.lie == FAKE_LIE_POOL_OUTSIDE)
@@ -43,6 +45,7 @@ static uint64_t bucket_place(struct fake_daemon *fake, uint32_t unit)
 {
 	uint64_t offset = fake->acquire_count++ % 2 * (fake->grad.bytes / 2);
 
+	fake->buckets[unit] = offset;
 	if (fake->options.lie == FAKE_LIE_POOL_OUTSIDE)
 		return fake->grad.bytes - fake_unit_bytes(fake, unit) + 4096;
 	return offset + (fake->options.lie == FAKE_LIE_POOL_MISALIGNED ? 512 : 0);
@@ -61,12 +64,24 @@ static bool is_readable(const void *address)
 	return is_copied;
 }
 
+static void follow_step(struct fake_daemon *fake, const struct zi_sqe *sqe)
+{
+	if (sqe->opcode == ZI_OP_RESHARD && fake_is_pooled(fake))
+		fake_steps_free(fake, sqe->unit);
+	else if (sqe->opcode == ZI_OP_REDUCE)
+		fake_steps_add(fake, sqe->unit);
+	else if (sqe->opcode == ZI_OP_STEP)
+		fake_steps_apply(fake);
+}
+
 static void complete(struct fake_daemon *fake, const struct zi_sqe *sqe)
 {
 	struct zi_cqe cqe = { .user_data = sqe->user_data };
 	struct zi_downlink_header *down = fake->down.base;
 	enum fake_lie lie = fake->options.lie;
 
+	if (fake->options.has_steps)
+		follow_step(fake, sqe);
 	if (FAKE_ON_OP(sqe->opcode) == fake->options.fail_on) {
 		cqe.result = fake->options.fail_error;
 		if (fake->options.fail_text)

@@ -215,6 +215,11 @@ static uint64_t plane_offset(const struct fake_daemon *fake, uint32_t unit, uint
 	return bytes;
 }
 
+uint64_t fake_plane_offset(const struct fake_daemon *fake, uint32_t unit)
+{
+	return plane_offset(fake, unit, fake->attach.config.param_dtype);
+}
+
 /* In the plane, whole slots. */
 uint64_t fake_unit_bytes(const struct fake_daemon *fake, uint32_t unit)
 {
@@ -281,6 +286,8 @@ static void on_materialize(struct fake_daemon *fake)
 	                       ZI_PAGES_SMALL, NULL, &fake->param));
 	must(!zi_region_create("grad", grad, ZI_PAGES_SMALL, NULL, &fake->grad));
 	memset(fake->param.base, 1, fake->param.bytes);
+	if (fake->options.has_steps)
+		fake_steps_init(fake, fake_plane_offset(fake, fake->unit_count));
 	if (lie == FAKE_LIE_SLOT)
 		told->slot_bytes = 5000;
 	if (lie == FAKE_LIE_PARAM_MORE)
@@ -424,6 +431,10 @@ static void answer(struct fake_daemon *fake, uint16_t type)
 		return reply_done(fake);
 	case ZI_MESSAGE_TENSOR_OPEN:
 		return on_tensor_open(fake);
+	case ZI_MESSAGE_GPU_OPEN:
+		return fake_gpu_open(fake);
+	case ZI_MESSAGE_GPU_CHUNKS:
+		return fake_gpu_chunks(fake);
 	case ZI_MESSAGE_STATE_OPEN:
 		return on_state_open(fake);
 	case ZI_MESSAGE_STATE_READ:

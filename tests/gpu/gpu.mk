@@ -18,3 +18,5 @@ $(FAKE_CUDA) $(FAKE_CUDA_VARIANTS): $(FAKE_CUDA_OBJECTS) $(call archive,common/b
 # Tests of the driver's table, and programs with threads.
 GPU_TESTS := $(call folder_programs,unit/gpu) $(BUILD)/tests/stress/gpu_streams
 $(GPU_TESTS): $(call archive,common/gpu) $(FAKE_CUDA) $(FAKE_CUDA_VARIANTS)
+# Ranks with a GPU open it by its path.
+$(call folder_programs,unit/libclient): | $(FAKE_CUDA)

@@ -20,3 +20,4 @@ GPU_TESTS := $(call folder_programs,unit/gpu) $(BUILD)/tests/stress/gpu_streams
 $(GPU_TESTS): $(call archive,common/gpu) $(FAKE_CUDA) $(FAKE_CUDA_VARIANTS)
 # Ranks with a GPU open it by its path.
 $(call folder_programs,unit/libclient): | $(FAKE_CUDA)
+broken-programs: | $(FAKE_CUDA)

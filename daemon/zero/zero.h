@@ -213,7 +213,8 @@ struct zero_attach {
 
 /* Joins (and makes) a job by the incarnation rules of docs/ARCHITECTURE.md. -EACCES other uid;
  * -EBUSY; -ESTALE older incarnation; -EINVAL world or configuration differs; -EDQUOT, -EMFILE
- * limits; -ENODATA there is no job, and it must_exist. A newer incarnation breaks the ranks of the former one with -ESTALE. */
+ * limits; -ENODATA there is no job, and it must_exist. A newer incarnation breaks the ranks of the
+ * former one with -ESTALE. */
 int zero_attach(struct zero *zero, const struct zero_attach *attach, struct zi_text *text,
                 struct zero_rank **ret_rank, uint64_t *ret_incarnation_number);
 /* Where its job stood when the end of a daemon lost the state that was in memory only; -1: nothing

@@ -99,7 +99,7 @@ DAEMON_A := $(foreach m,daemon/session daemon/zero daemon/tier daemon/worker dae
 LIBS_daemon := -luring -lhwloc -lnuma -lsqlite3 -ljansson -linih -lm
 LIBS_client := -ljansson -lm
 LIBS_zctl := -ljansson -luring -lhwloc -lnuma -lm
-LIBS_gpt := -lopenblas -ljansson -lm
+LIBS_gpt := -lopenblas -ljansson -ldl -lm
 LIBS_net := -lgloo
 
 ZINFD := $(BUILD)/bin/zinfd
@@ -116,6 +116,11 @@ PROGRAMS := $(ZINFD) $(GPU) $(ZCTL) $(GPT) $(ALLREDUCE) $(LIBZINF_SO) $(LIBZINF_
 ifeq ($(VARIANT),$(filter-out tsan fuzz,$(VARIANT)))
 PROGRAMS += $(if $(wildcard /usr/include/gloo/context.h),$(NET),net-is-missing)
 endif
+
+# The compiler of zinf-gpt's kernels for GPUs; they are left out without it.
+NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+NVCC := $(NVCC)
+PROGRAMS += $(if $(NVCC),,nvcc-is-missing)
 
 .PHONY: all help deps demo check clean install
 .DEFAULT_GOAL := all
@@ -145,7 +150,7 @@ endif
 # no coverage there. ASan and UBSan stay.
 $(BUILD)/kernels/%.o: CFLAGS += $(if $(filter fuzz,$(VARIANT)),-fno-sanitize=fuzzer-no-link)
 # At -O2 gcc 12 leaves loops of unknown length scalar. Same bits: nothing is contracted or reordered.
-$(patsubst %,$(BUILD)/examples/gpt/%.o,attention embedding gelu layernorm linear loss product units): \
+$(patsubst %,$(BUILD)/examples/gpt/%.o,attention convert embedding gelu layernorm linear loss product): \
 	CFLAGS += -O3
 
 # A compiler's warnings without its code (check-syntax).
@@ -174,7 +179,25 @@ $(ZCTL): $(call objects,zctl) $(BUILD)/nvme/smart.o $(BUILD)/nvme/smart_read.o $
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_zctl)
 
-$(GPT): $(call objects,examples/gpt) $(LIBCLIENT_A)
+# The kernels of zinf-gpt (examples/gpt/gpu). -fmad=false: as -ffp-contract=off. The newest
+# architecture comes as PTX as well, for GPUs after it.
+NVCC_FLAGS := -std=c++17 -I. -O3 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true
+NVCC_TARGETS := $(foreach arch,80 90 100,-gencode arch=compute_$(arch),code=sm_$(arch)) \
+	-gencode arch=compute_100,code=compute_100
+GPT_CU := examples/gpt/gpu/layers.cu
+GPT_FATBIN := $(BUILD)/$(GPT_CU:.cu=.fatbin)
+$(GPT_FATBIN): $(GPT_CU) $(wildcard examples/gpt/element/*.h) examples/gpt/bf16.h Makefile
+	$(call say,NVCC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVCC_FLAGS) $(NVCC_TARGETS) -fatbin -o $@ $<
+GPT_IMAGE := $(BUILD)/examples/gpt/gpu/image$(if $(NVCC),,_stub).o
+$(BUILD)/examples/gpt/gpu/image.o: CFLAGS += -DGPT_FATBIN='"$(GPT_FATBIN)"'
+$(BUILD)/examples/gpt/gpu/image.o: $(GPT_FATBIN)
+# Without units in GPU memory in libzinf the program says so.
+GPT_GPU := $(BUILD)/examples/gpt/gpu_backend$(if $(wildcard libclient/gpu/*.c),,_stub).o
+# All but the image.
+GPT_PARTS := $(filter-out %/gpu_backend.o,$(call objects,examples/gpt)) $(GPT_GPU)
+$(GPT): $(GPT_PARTS) $(GPT_IMAGE) $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_gpt)
@@ -208,6 +231,10 @@ $(GPU): $(GPU_OBJECTS) $(call archive,common/gpu) $(call archive,common/base)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^
+
+.PHONY: nvcc-is-missing
+nvcc-is-missing:
+	@echo "zinf: nvcc is not found: zinf-gpt has no kernels for GPUs, and --device gpu says so (make NVCC=/path/to/nvcc)"
 
 .PHONY: net-is-missing
 net-is-missing:
@@ -252,7 +279,7 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/sbin $(DESTDIR)$(PREFIX)/lib/pkgconfig \
 		$(DESTDIR)$(PREFIX)/include/zinf $(DESTDIR)$(UNITDIR) $(DESTDIR)$(PREFIX)/lib/sysusers.d \
 		$(DESTDIR)$(PREFIX)/lib/tmpfiles.d $(DESTDIR)$(DOCDIR)/docs \
-		$(DESTDIR)$(DOCDIR)/examples/gpt $(DESTDIR)$(DOCDIR)/examples/allreduce \
+		$(DESTDIR)$(DOCDIR)/examples/gpt/element $(DESTDIR)$(DOCDIR)/examples/gpt/gpu $(DESTDIR)$(DOCDIR)/examples/allreduce \
 		$(DESTDIR)$(DOCDIR)/examples/torch
 	install -m 755 $(ZINFD) $(GPU) $(DESTDIR)$(PREFIX)/sbin/
 	install -m 755 $(ZCTL) $(GPT) $(ALLREDUCE) $(DESTDIR)$(PREFIX)/bin/
@@ -273,7 +300,9 @@ install: all ## install under $(DESTDIR)$(PREFIX)
 		install -m 644 systemd/zinfd.conf $(DESTDIR)$(SYSCONFDIR)/zinf/zinfd.conf
 	install -m 644 systemd/zinfd.conf README.md LICENSE $(DESTDIR)$(DOCDIR)/
 	install -m 644 $(wildcard docs/*.md) $(DESTDIR)$(DOCDIR)/docs/
-	install -m 644 $(wildcard examples/gpt/*) $(DESTDIR)$(DOCDIR)/examples/gpt/
+	install -m 644 $(wildcard examples/gpt/*.*) $(DESTDIR)$(DOCDIR)/examples/gpt/
+	install -m 644 $(wildcard examples/gpt/element/*) $(DESTDIR)$(DOCDIR)/examples/gpt/element/
+	install -m 644 $(wildcard examples/gpt/gpu/*) $(DESTDIR)$(DOCDIR)/examples/gpt/gpu/
 	install -m 644 $(wildcard examples/allreduce/*) $(DESTDIR)$(DOCDIR)/examples/allreduce/
 	install -m 644 $(wildcard examples/torch/*) $(DESTDIR)$(DOCDIR)/examples/torch/
 	ln -sfn ../../../include $(DESTDIR)$(DOCDIR)/include

@@ -63,7 +63,7 @@ $(UNIT_RUN) $(UNIT_FILE_BIN): $(GUARD) $(FAKE_A) $(HARNESS_A) $(DAEMON_A) $(call
 # Tests of the example take all of it but main().
 GPT_A := $(BUILD)/examples_gpt.a
 GPT_BIN := $(call folder_programs,unit/gpt)
-$(GPT_A): $(filter-out %/main.o,$(call objects,examples/gpt))
+$(GPT_A): $(filter-out %/main.o,$(GPT_PARTS)) $(GPT_IMAGE)
 	$(Q)rm -f $@; ar rcs $@ $^
 $(GPT_BIN): $(GPT_A)
 $(GPT_BIN): LIBS_daemon += -lopenblas

@@ -3,8 +3,8 @@
 #include "examples/gpt/activations.h"
 
 #include <errno.h>
-#include <stdlib.h>
 
+#include "examples/gpt/arena.h"
 #include "examples/gpt/cutter.h"
 
 static void cut_all(struct gpt_activations *acts, const struct gpt_config *config,
@@ -30,11 +30,11 @@ int gpt_activations_init(struct gpt_activations *acts, const struct gpt_args *ar
 
 	*acts = (struct gpt_activations){
 		.row_count = (uint64_t)model->config.batch_count * model->config.sequence_count,
+		.device = backend->device,
 	};
 	cut_all(acts, &model->config, &cutter);
 	if (cutter.used_count <= SIZE_MAX / sizeof(float) / 2)
-		acts->arena = aligned_alloc(GPT_CUT_ALIGN_FLOATS * sizeof(float),
-		                            cutter.used_count * sizeof(float));
+		acts->arena = gpt_arena_new(acts->device, cutter.used_count * sizeof(float));
 	if (!acts->arena)
 		return gpt_problem_set(problem, -ENOMEM,
 		                       "No memory for the gradients of %u x %u tokens; a smaller "
@@ -49,6 +49,6 @@ int gpt_activations_init(struct gpt_activations *acts, const struct gpt_args *ar
 void gpt_activations_deinit(struct gpt_activations *acts)
 {
 	gpt_checkpoint_deinit(&acts->blocks);
-	free(acts->arena);
+	gpt_arena_free(acts->device, acts->arena);
 	*acts = (struct gpt_activations){ 0 };
 }

@@ -22,6 +22,7 @@ struct gpt_activations {
 	float *narrow_grad;           /* (N, C) */
 	float *wide_grad;             /* (N, 4C), and (N, 3C) for Q, K, V */
 	float *arena;                 /* all of the above but the blocks' */
+	struct gpt_device *device;    /* in whose memory it lies; NULL: the CPU's */
 };
 
 int gpt_activations_init(struct gpt_activations *acts, const struct gpt_args *args,
@@ -33,5 +34,7 @@ int gpt_logits(struct gpt_units *units, struct gpt_activations *acts, const uint
                bool is_kept);
 int gpt_forward(struct gpt_units *units, struct gpt_activations *acts, const uint8_t *inputs,
                 const uint8_t *targets, double *ret_loss);
+int gpt_loss(struct gpt_units *units, struct gpt_activations *acts, uint64_t rows,
+             const uint8_t *targets, double *ret_loss);
 int gpt_backward(struct gpt_units *units, struct gpt_activations *acts, const uint8_t *inputs,
                  const uint8_t *targets);

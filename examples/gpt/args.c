@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "examples/gpt/args_activations.h"
+#include "examples/gpt/args_device.h"
 #include "examples/gpt/args_lr.h"
 #include "examples/gpt/args_option.h"
 #include "examples/gpt/args_scale.h"
@@ -103,6 +104,8 @@ int gpt_args_check(struct gpt_args *args, struct gpt_problem *problem)
 		r = gpt_strategy_check(args, problem);
 	if (!r)
 		r = gpt_activations_check(args, problem);
+	if (!r)
+		r = gpt_device_check(args, problem);
 	if (!r)
 		r = gpt_use_check(args, problem);
 	if (!r)

@@ -81,6 +81,12 @@ struct gpt_args {
 	const char *data;
 	uint32_t activations;      /* enum gpt_activations_kind */
 	uint32_t checkpoint_every; /* blocks; 0: whole blocks are stored */
+	/* device (args_device.c) */
+	const char *device; /* as it was given; NULL: the CPU. The next two follow */
+	bool is_gpu;
+	const char *gpu_uuid; /* NULL: by the rank's number */
+	uint64_t gpu_param_budget_bytes, gpu_grad_budget_bytes;
+	const char *gpu_driver, *cublas; /* paths; NULL: the system's */
 	/* zinf */
 	const char *strategy;       /* as zinf_strategy_by_name() takes it; NULL: ddp */
 	uint32_t shard_size;        /* ranks that share a plane; 0: the strategy's */

@@ -12,9 +12,9 @@
 #include "examples/gpt/number.h"
 
 static const struct gpt_option_table *const tables[] = {
-	&gpt_options_model,       &gpt_options_training, &gpt_options_lr,   &gpt_options_scale,
-	&gpt_options_activations, &gpt_options_ranks,    &gpt_options_zinf, &gpt_options_use,
-	&gpt_options_output,      &gpt_options_tests,
+	&gpt_options_model,       &gpt_options_training, &gpt_options_lr,    &gpt_options_scale,
+	&gpt_options_activations, &gpt_options_device,   &gpt_options_ranks, &gpt_options_zinf,
+	&gpt_options_use,         &gpt_options_output,   &gpt_options_tests,
 };
 #define TABLE_COUNT (sizeof(tables) / sizeof(tables[0]))
 

@@ -49,6 +49,7 @@ extern const struct gpt_option_table gpt_options_model, gpt_options_training; /*
 extern const struct gpt_option_table gpt_options_lr;                          /* args_lr.c */
 extern const struct gpt_option_table gpt_options_scale;                       /* args_scale.c */
 extern const struct gpt_option_table gpt_options_activations;               /* args_activations.c */
+extern const struct gpt_option_table gpt_options_device;                    /* args_device.c */
 extern const struct gpt_option_table gpt_options_ranks, gpt_options_zinf;   /* args_zinf.c */
 extern const struct gpt_option_table gpt_options_use;                       /* args_use.c */
 extern const struct gpt_option_table gpt_options_output, gpt_options_tests; /* args_output.c */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Causal self attention (arXiv:1706.03762, section 3.2). The team computes one head of one sequence
+ * Causal self attention (arXiv:1706.03762, section 3.2) on the CPU. The team computes one head of one sequence
  * as one part. Q, K and V are columns of one (N, 3C) array, so each head is a strided matrix.
  * Products leave out what lies beyond the diagonal, in steps of some rows (product.c).
  */
 #include <assert.h>
 #include <math.h>
-#include <string.h>
 
-#include "examples/gpt/layers.h"
+#include "examples/gpt/element/softmax.h"
+#include "examples/gpt/layers_cpu.h"
 #include "examples/gpt/product.h"
 #include "examples/gpt/vector.h"
 
@@ -26,35 +26,22 @@ struct head {
 	uint64_t qkv_index, att_index, out_index;
 };
 
-/* scores, in place: row t becomes the softmax over its first t + 1 entries, and zeros. */
+/* scores: (tokens, tokens) of one head, in place. */
 GPT_CLONES static void causal_softmax(uint64_t tokens, float *scores)
 {
-	for (uint64_t t = 0; t < tokens; t++) {
-		float *row = scores + t * tokens;
-		float max = gpt_max(row, t + 1);
-		float inverse;
+	const struct gpt_causal_softmax_args args = { tokens, tokens, scores };
 
-		for (uint64_t s = 0; s <= t; s++)
-			row[s] = gpt_exp(row[s] - max);
-		inverse = 1.0f / gpt_sum(row, t + 1);
-		for (uint64_t s = 0; s <= t; s++)
-			row[s] *= inverse;
-		memset(row + t + 1, 0, (tokens - t - 1) * sizeof(*row));
-	}
+	for (uint64_t t = 0; t < tokens; t++)
+		gpt_causal_softmax_row(&args, t);
 }
 
-/* dscores, in place: from the gradient of the weights @att to that of the scores. */
+/* att, dscores: (tokens, tokens) of one head. */
 GPT_CLONES static void causal_softmax_backward(uint64_t tokens, const float *att, float *dscores)
 {
-	for (uint64_t t = 0; t < tokens; t++) {
-		const float *a = att + t * tokens;
-		float *d = dscores + t * tokens;
-		float mean = gpt_dot(a, d, t + 1);
+	const struct gpt_causal_softmax_backward_args args = { tokens, tokens, att, dscores };
 
-		for (uint64_t s = 0; s <= t; s++)
-			d[s] = a[s] * (d[s] - mean);
-		memset(d + t + 1, 0, (tokens - t - 1) * sizeof(*d));
-	}
+	for (uint64_t t = 0; t < tokens; t++)
+		gpt_causal_softmax_backward_row(&args, t);
 }
 
 static struct head head_of(const struct gpt_attention_shape *shape, uint64_t part)

@@ -15,11 +15,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "examples/gpt/device.h"
 #include "examples/gpt/model.h"
 #include "zinf/zinf.h"
 
 struct gpt_args;
 struct gpt_backend;
+struct gpt_staged;
 
 /* What an optimizer keeps beside a parameter's own bits, as an export has it. */
 enum gpt_state { GPT_STATE_MASTER, GPT_STATE_EXP_AVG, GPT_STATE_EXP_AVG_SQ, _GPT_STATE_COUNT };
@@ -29,6 +31,9 @@ struct gpt_backend_ops {
 	int (*reshard)(struct gpt_backend *backend, uint32_t unit);
 	int (*prefetch)(struct gpt_backend *backend, uint32_t unit);
 	const void *(*param)(const struct gpt_backend *backend, uint32_t param);
+	/* As param() and grad(), in the memory of backend->device. NULL where there is none. */
+	const void *(*gpu_param)(const struct gpt_backend *backend, uint32_t param);
+	void *(*gpu_grad)(const struct gpt_backend *backend, uint32_t lane, uint32_t param);
 
 	int (*grad_acquire)(struct gpt_backend *backend, uint32_t lane, uint32_t unit);
 	void *(*grad)(const struct gpt_backend *backend, uint32_t lane, uint32_t param);
@@ -87,16 +92,36 @@ struct gpt_backend {
 	int32_t rank_first;  /* rank of lane 0 */
 	uint32_t lane_count; /* ranks of this process */
 	uint32_t world_count;
+	/* The GPU that computes; NULL: the CPU does. Then units are used where gpu_param() and
+	 * gpu_grad() say; param() holds only between write_begin() and write_end(). */
+	struct gpt_device *device;
+	struct gpt_staged *staged; /* staged.h */
 };
 
-/* A backend's errno, with its sentence. Return: @r. */
+/* Where layers read a parameter of an open unit, and write its gradient. */
+static inline const void *gpt_backend_param(const struct gpt_backend *backend, uint32_t param)
+{
+	return backend->device ? backend->ops->gpu_param(backend, param)
+	                       : backend->ops->param(backend, param);
+}
+
+static inline void *gpt_backend_grad(const struct gpt_backend *backend, uint32_t lane,
+                                     uint32_t param)
+{
+	return backend->device ? backend->ops->gpu_grad(backend, lane, param)
+	                       : backend->ops->grad(backend, lane, param);
+}
+
+/* The errno of a backend, or of its GPU, with its sentence. Return: @r. */
 static inline int gpt_backend_problem(const struct gpt_backend *backend, int r,
                                       struct gpt_problem *problem)
 {
+	if (backend->device && gpt_device_error(backend->device))
+		return gpt_problem_set(problem, r, "%s", gpt_device_error_text(backend->device));
 	return gpt_problem_set(problem, r, "%s", backend->ops->error_text(backend));
 }
 
 struct gpt_backend *gpt_reference_open(const struct gpt_args *args, const struct gpt_model *model,
                                        struct gpt_problem *problem);
-int gpt_zinf_open(struct gpt_args *args, const struct gpt_model *model, struct gpt_problem *problem,
-                  struct gpt_backend **ret_backend);
+int gpt_zinf_open(struct gpt_args *args, const struct gpt_model *model, struct gpt_device *device,
+                  struct gpt_problem *problem, struct gpt_backend **ret_backend);

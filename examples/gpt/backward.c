@@ -6,7 +6,6 @@
  * embedding ends it.
  */
 #include "examples/gpt/activations.h"
-#include "examples/gpt/layers.h"
 
 /* The blocks of a segment below @layer, its last one, are computed once more: their arrays hold
  * another segment's. */
@@ -106,16 +105,16 @@ static int final_backward(struct gpt_units *units, struct gpt_activations *acts)
 	if (r)
 		return r;
 	/* The layer norm adds to the gradient of its input: it begins at zero here. */
-	for (uint64_t i = 0; i < acts->row_count * config->channel_count; i++)
-		acts->residual_grad[i] = 0;
+	units->layers->ops->zero(units->layers, acts->row_count * config->channel_count,
+	                         acts->residual_grad);
 	norm = (struct gpt_layernorm){ .rows = acts->row_count,
 		                       .channels = config->channel_count,
 		                       .in = acts->blocks.stream,
 		                       .weight = params.at[GPT_LNF_WEIGHT],
 		                       .stats = acts->lnf_stats };
-	gpt_layernorm_backward(units->team, &norm, acts->narrow_grad, grads.keeps_vectors,
-	                       acts->residual_grad, grads.at[GPT_LNF_WEIGHT],
-	                       grads.at[GPT_LNF_BIAS]);
+	units->layers->ops->layernorm_backward(units->layers, &norm, acts->narrow_grad,
+	                                       grads.keeps_vectors, acts->residual_grad,
+	                                       grads.at[GPT_LNF_WEIGHT], grads.at[GPT_LNF_BIAS]);
 	r = gpt_units_grads_end(units, unit);
 	if (r)
 		return r;
@@ -133,13 +132,16 @@ int gpt_backward(struct gpt_units *units, struct gpt_activations *acts, const ui
 	const struct gpt_config *config = &units->model->config;
 	uint64_t n = acts->row_count, c = config->channel_count;
 	float scale = (float)(units->loss_scale / ((double)n * (double)units->place.micro_count));
+	struct gpt_layers *layers = units->layers;
 	struct gpt_unit_params params;
 	struct gpt_linear_grads head;
 	struct gpt_unit_grads grads;
 	struct gpt_embedding embedding;
 	int r;
 
-	gpt_loss_backward(n, GPT_VOCAB, targets, scale, acts->logits);
+	layers->ops->loss_backward(layers, n, GPT_VOCAB,
+	                           layers->ops->tokens(layers, GPT_TOKENS_TARGETS, targets, n),
+	                           scale, acts->logits);
 	r = gpt_units_open(units, GPT_UNIT_EMBED, &params);
 	if (r)
 		return r;
@@ -154,8 +156,8 @@ int gpt_backward(struct gpt_units *units, struct gpt_activations *acts, const ui
 		                          .weight = grads.at[GPT_WTE],
 		                          .weight_dtype = grads.matrix_dtype,
 		                          .keeps_weight = grads.keeps_matrices };
-	gpt_linear_backward(units->team, &(struct gpt_linear){ n, c, GPT_VOCAB, params.dtype },
-	                    acts->lnf, params.at[GPT_WTE], acts->logits, &head);
+	layers->ops->linear_backward(layers, &(struct gpt_linear){ n, c, GPT_VOCAB, params.dtype },
+	                             acts->lnf, params.at[GPT_WTE], acts->logits, &head);
 	r = gpt_units_shut(units, GPT_UNIT_EMBED);
 	if (r)
 		return r;
@@ -173,8 +175,9 @@ int gpt_backward(struct gpt_units *units, struct gpt_activations *acts, const ui
 	embedding = (struct gpt_embedding){ .batch_count = config->batch_count,
 		                            .sequence_count = config->sequence_count,
 		                            .channel_count = config->channel_count,
-		                            .tokens = inputs };
-	gpt_embedding_backward(&embedding, acts->residual_grad, true, grads.keeps_matrices,
-	                       grads.at[GPT_WTE], grads.at[GPT_WPE]);
+		                            .tokens = layers->ops->tokens(layers, GPT_TOKENS_INPUTS,
+		                                                          inputs, n) };
+	layers->ops->embedding_backward(layers, &embedding, acts->residual_grad, true,
+	                                grads.keeps_matrices, grads.at[GPT_WTE], grads.at[GPT_WPE]);
 	return gpt_units_grads_end(units, GPT_UNIT_EMBED);
 }

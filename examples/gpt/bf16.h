@@ -5,7 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t gpt_bits(float x)
+#include "examples/gpt/element/element.h"
+
+GPT_ELEMENT uint32_t gpt_bits(float x)
 {
 	uint32_t bits;
 
@@ -13,7 +15,7 @@ static inline uint32_t gpt_bits(float x)
 	return bits;
 }
 
-static inline float gpt_from_bits(uint32_t bits)
+GPT_ELEMENT float gpt_from_bits(uint32_t bits)
 {
 	float x;
 
@@ -21,13 +23,13 @@ static inline float gpt_from_bits(uint32_t bits)
 	return x;
 }
 
-static inline float gpt_bf16_widen(uint16_t x)
+GPT_ELEMENT float gpt_bf16_widen(uint16_t x)
 {
 	return gpt_from_bits((uint32_t)x << 16);
 }
 
 /* Round to nearest, ties to even; a NaN becomes the quiet one of its sign. */
-static inline uint16_t gpt_bf16_round(float x)
+GPT_ELEMENT uint16_t gpt_bf16_round(float x)
 {
 	uint32_t bits = gpt_bits(x);
 	uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;

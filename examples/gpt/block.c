@@ -4,7 +4,6 @@
 #include "examples/gpt/block.h"
 
 #include "examples/gpt/activations.h"
-#include "examples/gpt/layers.h"
 
 static uint64_t row_count(const struct gpt_config *config)
 {
@@ -45,17 +44,19 @@ static void forward(const struct gpt_units *units, const struct gpt_unit_params 
                     unsigned weight, uint64_t inputs, uint64_t outputs, const float *in,
                     float *ret_out)
 {
+	struct gpt_layers *layers = units->layers;
 	const struct gpt_linear linear = { row_count(&units->model->config), inputs, outputs,
 		                           params->dtype };
 
-	gpt_linear_forward(units->team, &linear, in, params->at[weight], params->at[weight + 1],
-	                   ret_out);
+	layers->ops->linear_forward(layers, &linear, in, params->at[weight], params->at[weight + 1],
+	                            ret_out);
 }
 
 static void backward(const struct gpt_units *units, const struct gpt_unit_params *params,
                      const struct gpt_unit_grads *grads, unsigned weight, uint64_t inputs,
                      uint64_t outputs, const float *in, const float *dout, float *ret_din)
 {
+	struct gpt_layers *layers = units->layers;
 	const struct gpt_linear linear = { row_count(&units->model->config), inputs, outputs,
 		                           params->dtype };
 	const struct gpt_linear_grads targets = {
@@ -67,7 +68,7 @@ static void backward(const struct gpt_units *units, const struct gpt_unit_params
 		.keeps_bias = grads->keeps_vectors,
 	};
 
-	gpt_linear_backward(units->team, &linear, in, params->at[weight], dout, &targets);
+	layers->ops->linear_backward(layers, &linear, in, params->at[weight], dout, &targets);
 }
 
 /* @weight: of the layer norm; its bias is the next one. */
@@ -91,6 +92,7 @@ void gpt_block_forward(const struct gpt_units *units, const struct gpt_unit_para
 {
 	const struct gpt_config *config = &units->model->config;
 	const struct gpt_attention_shape shape = shape_of(config, params->dtype);
+	struct gpt_layers *layers = units->layers;
 	const struct gpt_block_arrays *arrays = &place->arrays;
 	uint64_t n = row_count(config), c = config->channel_count;
 	const struct gpt_layernorm ln1 =
@@ -98,21 +100,21 @@ void gpt_block_forward(const struct gpt_units *units, const struct gpt_unit_para
 	const struct gpt_layernorm ln2 =
 		norm_of(units, params, GPT_LN2_WEIGHT, arrays->middle, arrays->ln2_stats);
 
-	gpt_layernorm_forward(units->team, &ln1, arrays->ln1);
+	layers->ops->layernorm_forward(layers, &ln1, arrays->ln1);
 	/* (N, C) → (N, 3C) */
 	forward(units, params, GPT_QKV_WEIGHT, c, 3 * c, arrays->ln1, arrays->qkv);
-	gpt_attention_forward(units->team, &shape, arrays->qkv, arrays->att, arrays->heads);
+	layers->ops->attention_forward(layers, &shape, arrays->qkv, arrays->att, arrays->heads);
 	forward(units, params, GPT_ATT_WEIGHT, c, c, arrays->heads, arrays->middle);
-	gpt_add(units->team, n * c, place->input, arrays->middle, arrays->middle);
+	layers->ops->add(layers, n * c, place->input, arrays->middle, arrays->middle);
 
-	gpt_layernorm_forward(units->team, &ln2, arrays->ln2);
+	layers->ops->layernorm_forward(layers, &ln2, arrays->ln2);
 	/* (N, C) → (N, 4C) → (N, C) */
 	forward(units, params, GPT_FC_WEIGHT, c, 4 * c, arrays->ln2, arrays->fc);
-	gpt_gelu_forward(units->team, n * 4 * c, arrays->fc, arrays->gelu);
+	layers->ops->gelu_forward(layers, n * 4 * c, arrays->fc, arrays->gelu);
 	if (!place->output)
 		return;
 	forward(units, params, GPT_MLP_WEIGHT, 4 * c, c, arrays->gelu, place->output);
-	gpt_add(units->team, n * c, arrays->middle, place->output, place->output);
+	layers->ops->add(layers, n * c, arrays->middle, place->output, place->output);
 }
 
 /* The MLP half: residual_grad (N, C) is the gradient of the block's output on entry, of
@@ -121,6 +123,7 @@ static void mlp_backward(const struct gpt_units *units, const struct gpt_unit_pa
                          const struct gpt_unit_grads *grads, const struct gpt_block_arrays *arrays,
                          struct gpt_activations *acts)
 {
+	struct gpt_layers *layers = units->layers;
 	uint64_t n = acts->row_count, c = units->model->config.channel_count;
 	const struct gpt_layernorm ln2 =
 		norm_of(units, params, GPT_LN2_WEIGHT, arrays->middle, arrays->ln2_stats);
@@ -128,13 +131,13 @@ static void mlp_backward(const struct gpt_units *units, const struct gpt_unit_pa
 	/* (N, C) → (N, 4C) */
 	backward(units, params, grads, GPT_MLP_WEIGHT, 4 * c, c, arrays->gelu, acts->residual_grad,
 	         acts->wide_grad);
-	gpt_gelu_backward(units->team, n * 4 * c, arrays->fc, acts->wide_grad, acts->wide_grad);
+	layers->ops->gelu_backward(layers, n * 4 * c, arrays->fc, acts->wide_grad, acts->wide_grad);
 	/* (N, 4C) → (N, C) */
 	backward(units, params, grads, GPT_FC_WEIGHT, c, 4 * c, arrays->ln2, acts->wide_grad,
 	         acts->narrow_grad);
-	gpt_layernorm_backward(units->team, &ln2, acts->narrow_grad, grads->keeps_vectors,
-	                       acts->residual_grad, grads->at[GPT_LN2_WEIGHT],
-	                       grads->at[GPT_LN2_BIAS]);
+	layers->ops->layernorm_backward(layers, &ln2, acts->narrow_grad, grads->keeps_vectors,
+	                                acts->residual_grad, grads->at[GPT_LN2_WEIGHT],
+	                                grads->at[GPT_LN2_BIAS]);
 }
 
 /* The attention half: from the gradient of arrays->middle to that of the block's input (N, C). */
@@ -144,20 +147,21 @@ static void attention_backward(const struct gpt_units *units, const struct gpt_u
 {
 	const struct gpt_config *config = &units->model->config;
 	const struct gpt_attention_shape shape = shape_of(config, params->dtype);
+	struct gpt_layers *layers = units->layers;
 	uint64_t c = config->channel_count;
 	const struct gpt_layernorm ln1 =
 		norm_of(units, params, GPT_LN1_WEIGHT, input, arrays->ln1_stats);
 
 	backward(units, params, grads, GPT_ATT_WEIGHT, c, c, arrays->heads, acts->residual_grad,
 	         acts->narrow_grad);
-	gpt_attention_backward(units->team, &shape, arrays->qkv, arrays->att, acts->narrow_grad,
-	                       acts->wide_grad);
+	layers->ops->attention_backward(layers, &shape, arrays->qkv, arrays->att, acts->narrow_grad,
+	                                acts->wide_grad);
 	/* (N, 3C) → (N, C) */
 	backward(units, params, grads, GPT_QKV_WEIGHT, c, 3 * c, arrays->ln1, acts->wide_grad,
 	         acts->narrow_grad);
-	gpt_layernorm_backward(units->team, &ln1, acts->narrow_grad, grads->keeps_vectors,
-	                       acts->residual_grad, grads->at[GPT_LN1_WEIGHT],
-	                       grads->at[GPT_LN1_BIAS]);
+	layers->ops->layernorm_backward(layers, &ln1, acts->narrow_grad, grads->keeps_vectors,
+	                                acts->residual_grad, grads->at[GPT_LN1_WEIGHT],
+	                                grads->at[GPT_LN1_BIAS]);
 }
 
 /* acts->residual_grad: from the gradient of the output to that of the input, in place. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/gpt/arena.h"
 #include "examples/gpt/clock.h"
 
 /* nvme, pieces in memory: one is computed on; in forward the others are on their way out, in
@@ -85,8 +86,8 @@ static int allocate(struct gpt_checkpoint *checkpoint, struct gpt_problem *probl
 		cut_all(checkpoint, &cutter);
 		checkpoint->arena_bytes = cutter.used_count * sizeof(float);
 		if (cutter.used_count <= SIZE_MAX / sizeof(float) / 2)
-			checkpoint->arena = aligned_alloc(GPT_CUT_ALIGN_FLOATS * sizeof(float),
-			                                  checkpoint->arena_bytes);
+			checkpoint->arena =
+				gpt_arena_new(checkpoint->backend->device, checkpoint->arena_bytes);
 	}
 	if (!checkpoint->arena)
 		return gpt_problem_set(
@@ -167,7 +168,8 @@ void gpt_checkpoint_deinit(struct gpt_checkpoint *checkpoint)
 	free(checkpoint->fetches);
 	free(checkpoint->slots);
 	free(checkpoint->inputs);
-	free(checkpoint->arena);
+	if (checkpoint->arena)
+		gpt_arena_free(checkpoint->backend->device, checkpoint->arena);
 	*checkpoint = (struct gpt_checkpoint){ 0 };
 }
 

@@ -12,6 +12,31 @@
 #include "examples/gpt/outfile.h"
 #include "examples/gpt/train.h"
 
+/* Of an open unit. */
+static int write_param(struct gpt_backend *backend, uint32_t param, size_t bytes,
+                       struct gpt_outfile *out, struct gpt_problem *problem)
+{
+	void *copy = NULL;
+	int r = 0;
+
+	if (backend->device) {
+		copy = malloc(bytes);
+		if (!copy)
+			return gpt_problem_set(problem, -ENOMEM,
+			                       "no memory to write --%s %s: %zu bytes", out->option,
+			                       out->path, bytes);
+		r = gpt_device_fetch(backend->device, gpt_backend_param(backend, param), bytes,
+		                     copy);
+	}
+	if (r)
+		r = gpt_backend_problem(backend, r, problem);
+	else if (fwrite(copy ? copy : backend->ops->param(backend, param), bytes, 1, out->file) !=
+	         1)
+		r = gpt_outfile_problem(out, -errno, problem);
+	free(copy);
+	return r;
+}
+
 static int write_units(const struct gpt_model *model, struct gpt_backend *backend, uint64_t step,
                        enum zinf_dtype dtype, struct gpt_outfile *out, struct gpt_problem *problem)
 {
@@ -28,11 +53,10 @@ static int write_units(const struct gpt_model *model, struct gpt_backend *backen
 			return gpt_backend_problem(backend, r, problem);
 		for (uint32_t p = unit->param_index; p < unit->param_index + unit->param_count;
 		     p++) {
-			size_t count = model->params[p].element_count;
-
-			if (fwrite(backend->ops->param(backend, p), element_bytes, count,
-			           out->file) != count)
-				return gpt_outfile_problem(out, -errno, problem);
+			r = write_param(backend, p, element_bytes * model->params[p].element_count,
+			                out, problem);
+			if (r)
+				return r;
 		}
 		r = backend->ops->reshard(backend, u);
 		if (r)

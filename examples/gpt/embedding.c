@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "examples/gpt/f16.h"
-#include "examples/gpt/layers.h"
+#include "examples/gpt/layers_cpu.h"
 #include "examples/gpt/model.h"
 #include "examples/gpt/vector.h"
 

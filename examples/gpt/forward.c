@@ -4,7 +4,16 @@
  * next one is on its way.
  */
 #include "examples/gpt/activations.h"
-#include "examples/gpt/layers.h"
+
+/* @tokens: (B, T) of the host. */
+static const uint8_t *tokens_of(struct gpt_units *units, enum gpt_tokens which,
+                                const uint8_t *tokens)
+{
+	const struct gpt_config *config = &units->model->config;
+
+	return units->layers->ops->tokens(units->layers, which, tokens,
+	                                  (uint64_t)config->batch_count * config->sequence_count);
+}
 
 /* Opens a unit and asks for the one that comes after it. */
 static int open_and_prefetch(struct gpt_units *units, uint32_t unit, uint32_t next,
@@ -61,11 +70,16 @@ static int embed(struct gpt_units *units, struct gpt_checkpoint *blocks, const u
 	r = open_and_prefetch(units, GPT_UNIT_EMBED, GPT_UNIT_BLOCK_0, &params);
 	if (r)
 		return r;
-	embedding = (struct gpt_embedding){ config->batch_count,   config->sequence_count,
-		                            config->channel_count, inputs,
-		                            params.at[GPT_WTE],    params.at[GPT_WPE],
-		                            params.dtype };
-	gpt_embedding_forward(&embedding, stream);
+	embedding = (struct gpt_embedding){
+		.batch_count = config->batch_count,
+		.sequence_count = config->sequence_count,
+		.channel_count = config->channel_count,
+		.tokens = tokens_of(units, GPT_TOKENS_INPUTS, inputs),
+		.wte = params.at[GPT_WTE],
+		.wpe = params.at[GPT_WPE],
+		.param_dtype = params.dtype,
+	};
+	units->layers->ops->embedding_forward(units->layers, &embedding, stream);
 	return gpt_units_shut(units, GPT_UNIT_EMBED);
 }
 
@@ -101,7 +115,7 @@ int gpt_logits(struct gpt_units *units, struct gpt_activations *acts, const uint
 		                       params.at[GPT_LNF_WEIGHT],
 		                       params.at[GPT_LNF_BIAS],
 		                       acts->lnf_stats };
-	gpt_layernorm_forward(units->team, &norm, acts->lnf);
+	units->layers->ops->layernorm_forward(units->layers, &norm, acts->lnf);
 	r = gpt_units_shut(units, final);
 	if (r)
 		return r;
@@ -111,7 +125,8 @@ int gpt_logits(struct gpt_units *units, struct gpt_activations *acts, const uint
 	if (r)
 		return r;
 	linear = (struct gpt_linear){ n, c, GPT_VOCAB, params.dtype };
-	gpt_linear_forward(units->team, &linear, acts->lnf, params.at[GPT_WTE], NULL, acts->logits);
+	units->layers->ops->linear_forward(units->layers, &linear, acts->lnf, params.at[GPT_WTE],
+	                                   NULL, acts->logits);
 	return gpt_units_shut(units, GPT_UNIT_EMBED);
 }
 
@@ -124,8 +139,16 @@ int gpt_forward(struct gpt_units *units, struct gpt_activations *acts, const uin
 {
 	int r = gpt_logits(units, acts, inputs, true);
 
-	if (r)
-		return r;
-	*ret_loss = gpt_loss_forward(acts->row_count, GPT_VOCAB, targets, acts->logits);
-	return 0;
+	return r ? r : gpt_loss(units, acts, acts->row_count, targets, ret_loss);
+}
+
+/* The loss of the first @rows rows of gpt_logits(). targets: (rows,). Return: 0 or what the GPU
+ * answered. */
+int gpt_loss(struct gpt_units *units, struct gpt_activations *acts, uint64_t rows,
+             const uint8_t *targets, double *ret_loss)
+{
+	return units->layers->ops->loss_forward(
+		units->layers, rows, GPT_VOCAB,
+		units->layers->ops->tokens(units->layers, GPT_TOKENS_TARGETS, targets, rows),
+		acts->logits, ret_loss);
 }

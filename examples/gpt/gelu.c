@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GELU, the tanh approximation (arXiv:1606.08415, section 2). */
-#include "examples/gpt/layers.h"
+/* GELU on the CPU. */
+#include "examples/gpt/element/gelu.h"
+#include "examples/gpt/layers_cpu.h"
 #include "examples/gpt/vector.h"
-
-#define ROOT_2_PI 0.7978845608f /* sqrt(2 / pi) */
-#define CUBIC     0.044715f
 
 #define PART_ELEMENTS 16384u
 
@@ -14,29 +12,16 @@ struct gelu {
 	float *out;
 };
 
-/* tanh of the inner term. By exp(), as tanh(u) = 1 - 2 / (exp(2u) + 1). */
-static inline float inner_tanh(float x)
-{
-	float u = ROOT_2_PI * (x + CUBIC * x * x * x);
-
-	return 1.0f - 2.0f / (gpt_exp(2.0f * u) + 1.0f);
-}
-
 GPT_CLONES static void forward(uint64_t count, const float *in, float *ret_out)
 {
 	for (uint64_t i = 0; i < count; i++)
-		ret_out[i] = 0.5f * in[i] * (1.0f + inner_tanh(in[i]));
+		ret_out[i] = gpt_gelu(in[i]);
 }
 
 GPT_CLONES static void backward(uint64_t count, const float *in, const float *dout, float *ret_din)
 {
-	for (uint64_t i = 0; i < count; i++) {
-		float x = in[i];
-		float t = inner_tanh(x);
-		float du = ROOT_2_PI * (1.0f + 3.0f * CUBIC * x * x);
-
-		ret_din[i] = dout[i] * (0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * du);
-	}
+	for (uint64_t i = 0; i < count; i++)
+		ret_din[i] = gpt_gelu_grad(in[i], dout[i]);
 }
 
 static void gelu_part(void *arg, uint64_t part, void *scratch)

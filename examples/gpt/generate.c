@@ -48,9 +48,10 @@ uint8_t gpt_sample(const float *logits, const struct gpt_sampling *sampling, uin
 	                          : (uint8_t)best; /* Rounding went past the end. */
 }
 
-/* The logits behind @text: (text_bytes,). @inputs: (B, T), the first row is used. */
+/* The logits behind @text: (text_bytes,). @inputs: (B, T), the first row is used. ret_logits:
+ * (GPT_VOCAB,). */
 static int logits_behind(struct gpt_units *units, struct gpt_activations *acts, const uint8_t *text,
-                         size_t text_bytes, uint8_t *inputs, const float **ret_logits)
+                         size_t text_bytes, uint8_t *inputs, float *ret_logits)
 {
 	uint32_t sequence = units->model->config.sequence_count;
 	size_t used = text_bytes < sequence ? text_bytes : sequence;
@@ -61,8 +62,8 @@ static int logits_behind(struct gpt_units *units, struct gpt_activations *acts, 
 	r = gpt_logits(units, acts, inputs, false);
 	if (r)
 		return r;
-	*ret_logits = acts->logits + (used - 1) * GPT_VOCAB;
-	return 0;
+	return units->layers->ops->fetch(units->layers, acts->logits + (used - 1) * GPT_VOCAB,
+	                                 GPT_VOCAB * sizeof(float), ret_logits);
 }
 
 static bool is_finite(const float *logits)
@@ -90,10 +91,10 @@ int gpt_generate(struct gpt_units *units, struct gpt_activations *acts,
 		return gpt_problem_set(problem, -ENOMEM, "No memory for %" PRIu64 " tokens",
 		                       acts->row_count);
 	for (uint64_t i = 0; !r && i < count; i++) {
-		const float *logits = NULL;
+		float logits[GPT_VOCAB] = { 0 };
 		uint64_t index = prompt_bytes + i;
 
-		r = logits_behind(units, acts, text, index, inputs, &logits);
+		r = logits_behind(units, acts, text, index, inputs, logits);
 		if (r) {
 			r = gpt_backend_problem(units->backend, r, problem);
 		} else if (!is_finite(logits)) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear layers: three products, and the sums of the bias. */
+/* Linear layers on the CPU: three products, and the sums of the bias. */
 #include <string.h>
 
-#include "examples/gpt/layers.h"
-#include "examples/gpt/product.h"
+#include "examples/gpt/layers_cpu.h"
+#include "examples/gpt/linear_product.h"
 #include "examples/gpt/vector.h"
 
 /* Columns that one part sums, and elements that one part adds. */
@@ -76,58 +76,7 @@ void gpt_add(struct gpt_team *team, uint64_t count, const float *x, const float 
 void gpt_linear_forward(struct gpt_team *team, const struct gpt_linear *linear, const float *in,
                         const void *weight, const float *bias, float *ret_out)
 {
-	const struct gpt_product product = {
-		.row_count = linear->rows,
-		.column_count = linear->outputs,
-		.depth = linear->inputs,
-		.left = { in, ZINF_F32, linear->inputs, 1 },
-		.right = { weight, linear->weight_dtype, linear->inputs, 1 },
-		.target = { .data = ret_out,
-		            .dtype = ZINF_F32,
-		            .row_stride = linear->outputs,
-		            .bias = bias,
-		            .scale = 1 },
-		.is_bf16 = linear->weight_dtype == ZINF_BF16,
-	};
-
-	gpt_product(team, &product);
-}
-
-static void input_backward(struct gpt_team *team, const struct gpt_linear *linear,
-                           const void *weight, const float *dout, float *ret_din)
-{
-	const struct gpt_product product = {
-		.row_count = linear->rows,
-		.column_count = linear->inputs,
-		.depth = linear->outputs,
-		.left = { dout, ZINF_F32, linear->outputs, 1 },
-		.right = { weight, linear->weight_dtype, 1, linear->inputs },
-		.target = { .data = ret_din,
-		            .dtype = ZINF_F32,
-		            .row_stride = linear->inputs,
-		            .scale = 1 },
-		.is_bf16 = linear->weight_dtype == ZINF_BF16,
-	};
-
-	gpt_product(team, &product);
-}
-
-static void weight_backward(struct gpt_team *team, const struct gpt_linear *linear, const float *in,
-                            const float *dout, const struct gpt_linear_grads *grads)
-{
-	const struct gpt_product product = {
-		.row_count = linear->outputs,
-		.column_count = linear->inputs,
-		.depth = linear->rows,
-		.left = { dout, ZINF_F32, 1, linear->outputs },
-		.right = { in, ZINF_F32, 1, linear->inputs },
-		.target = { .data = grads->weight,
-		            .dtype = grads->weight_dtype,
-		            .row_stride = linear->inputs,
-		            .is_adding = grads->keeps_weight,
-		            .scale = 1 },
-		.is_bf16 = linear->weight_dtype == ZINF_BF16,
-	};
+	const struct gpt_product product = gpt_linear_output(linear, in, weight, bias, ret_out);
 
 	gpt_product(team, &product);
 }
@@ -142,10 +91,14 @@ void gpt_linear_backward(struct gpt_team *team, const struct gpt_linear *linear,
 		             .x = dout,
 		             .sums = grads->bias,
 		             .keep = grads->keeps_bias };
+	struct gpt_product product;
 
-	if (grads->in)
-		input_backward(team, linear, weight, dout, grads->in);
-	weight_backward(team, linear, in, dout, grads);
+	if (grads->in) {
+		product = gpt_linear_input_grad(linear, weight, dout, grads->in);
+		gpt_product(team, &product);
+	}
+	product = gpt_linear_weight_grad(linear, in, dout, grads);
+	gpt_product(team, &product);
 	if (grads->bias)
 		gpt_team_run(team, (linear->outputs + SUM_COLUMNS - 1) / SUM_COLUMNS, sum_part,
 		             &sums);

@@ -1,23 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax and cross entropy. */
+/* Softmax and cross entropy on the CPU. */
 #include <assert.h>
 #include <math.h>
 
-#include "examples/gpt/layers.h"
+#include "examples/gpt/element/softmax.h"
+#include "examples/gpt/layers_cpu.h"
 #include "examples/gpt/vector.h"
 
 /* One row of logits becomes probabilities. Return: the log of the sum of their exponentials. */
 GPT_CLONES static float softmax(uint64_t classes, float *row)
 {
-	float max = gpt_max(row, classes);
-	float sum;
+	struct gpt_softmax softmax = gpt_softmax_row(row, classes);
 
-	for (uint64_t i = 0; i < classes; i++)
-		row[i] = gpt_exp(row[i] - max);
-	sum = gpt_sum(row, classes);
-	for (uint64_t i = 0; i < classes; i++)
-		row[i] /= sum;
-	return max + logf(sum);
+	return softmax.max + logf(softmax.sum);
 }
 
 /* logits: (N, V), become probabilities. targets: (N,). Return: the mean cross entropy in nats; the

@@ -16,12 +16,14 @@
 #include <unistd.h>
 
 #include "examples/gpt/args_deepspeed.h"
+#include "examples/gpt/args_device.h"
 #include "examples/gpt/clock.h"
 #include "examples/gpt/complaint.h"
 #include "examples/gpt/console.h"
 #include "examples/gpt/interrupt.h"
 #include "examples/gpt/launch.h"
 #include "examples/gpt/once.h"
+#include "examples/gpt/staged.h"
 #include "examples/gpt/train.h"
 #include "examples/gpt/use.h"
 #include "zinf/zinf.h"
@@ -141,17 +143,21 @@ static int train_once(struct gpt_args *args, struct gpt_board *board, bool is_bo
 {
 	uint64_t begin_ns = gpt_now_ns();
 	struct gpt_backend *backend = NULL;
+	struct gpt_device *device = NULL;
 	struct gpt_problem problem = { "" };
-	int r;
+	int r = gpt_device_of(args, &problem, &device);
 
-	do {
-		r = gpt_zinf_open(args, program->model, &problem, &backend);
-	} while (r == -EBUSY && is_rejoin && pause_for_others(args, begin_ns));
-	if (r) {
-		gpt_complain(args, is_board_shared ? board : NULL, &problem);
-		return r;
+	if (!r) {
+		do {
+			r = gpt_zinf_open(args, program->model, device, &problem, &backend);
+		} while (r == -EBUSY && is_rejoin && pause_for_others(args, begin_ns));
 	}
-	return train_with(args, board, is_board_shared, program, backend);
+	if (r)
+		gpt_complain(args, is_board_shared ? board : NULL, &problem);
+	else
+		r = train_with(args, board, is_board_shared, program, backend);
+	gpt_device_close(device);
+	return r;
 }
 
 /* A new start is worth a try after a broken group, and after a wait that timed out: then another
@@ -192,13 +198,25 @@ static int reference_main(const struct gpt_args *args, const struct program *pro
 {
 	static struct gpt_board board;
 	struct gpt_problem problem = { "" };
-	struct gpt_backend *backend = gpt_reference_open(args, program->model, &problem);
+	struct gpt_backend *backend = NULL;
+	struct gpt_device *device = NULL;
+	int r = gpt_device_of(args, &problem, &device);
 
-	if (!backend) {
-		gpt_complain(args, NULL, &problem);
-		return GPT_EXIT_ERROR;
+	if (!r) {
+		backend = gpt_reference_open(args, program->model, &problem);
+		r = backend ? 0 : -ENOMEM;
 	}
-	return train_with(args, &board, true, program, backend) ? GPT_EXIT_ERROR : GPT_EXIT_DONE;
+	if (!r && device)
+		r = gpt_staged_wrap(backend, args, program->model, device, &problem);
+	if (r) {
+		gpt_complain(args, NULL, &problem);
+		if (backend)
+			backend->ops->close(backend);
+	} else {
+		r = train_with(args, &board, true, program, backend);
+	}
+	gpt_device_close(device);
+	return r ? GPT_EXIT_ERROR : GPT_EXIT_DONE;
 }
 
 static int load_text(const struct gpt_args *args, struct gpt_corpus *corpus,

@@ -49,12 +49,14 @@ int gpt_measure(struct gpt_units *units, struct gpt_activations *acts,
 		uint64_t rows = (uint64_t)fill(corpus, config, first, inputs, targets) *
 		                config->sequence_count;
 
+		double loss = 0;
+
 		r = gpt_logits(units, acts, inputs, false);
+		if (!r)
+			r = gpt_loss(units, acts, rows, targets, &loss);
 		if (r)
 			r = gpt_backend_problem(units->backend, r, problem);
-		else
-			sum += (double)rows *
-			       gpt_loss_forward(rows, GPT_VOCAB, targets, acts->logits);
+		sum += (double)rows * loss;
 	}
 	free(inputs);
 	free(targets);

@@ -17,9 +17,6 @@
 #define PANEL_COLUMNS (GPT_PANEL_STRIPS * GPT_STRIP_LINES)
 /* Strips of rows that one part packs. */
 #define PACK_STRIPS 4u
-/* Rows of attention's squares that are multiplied at a time: what lies beyond the diagonal is left
- * out in steps of so many. An even number of tiles. */
-#define SQUARE_ROWS 64u
 
 static uint64_t least(uint64_t x, uint64_t y)
 {
@@ -169,9 +166,9 @@ static void square_bf16(const struct gpt_product *product, enum gpt_triangle tri
 
 	gpt_bf16_pack_rows(&product->left, product->row_count, product->depth, rows);
 	gpt_bf16_pack_columns(&product->right, product->column_count, product->depth, columns);
-	for (uint64_t row = 0; row < product->row_count; row += SQUARE_ROWS)
+	for (uint64_t row = 0; row < product->row_count; row += GPT_SQUARE_ROWS)
 		square_rows_bf16(product, triangle, row,
-		                 least(product->row_count - row, SQUARE_ROWS), rows, columns);
+		                 least(product->row_count - row, GPT_SQUARE_ROWS), rows, columns);
 }
 #else
 static void run_bf16(struct gpt_team *team, const struct gpt_product *product)
@@ -283,8 +280,8 @@ static void blas_part(void *arg, uint64_t part, void *scratch)
 
 static void square_blas(const struct gpt_product *product, enum gpt_triangle triangle)
 {
-	for (uint64_t row = 0; row < product->row_count; row += SQUARE_ROWS) {
-		uint64_t count = least(product->row_count - row, SQUARE_ROWS);
+	for (uint64_t row = 0; row < product->row_count; row += GPT_SQUARE_ROWS) {
+		uint64_t count = least(product->row_count - row, GPT_SQUARE_ROWS);
 		uint64_t first = triangle == GPT_LEFT_UPPER ? row : 0;
 		uint64_t end = triangle == GPT_LEFT_LOWER ? row + count : product->depth;
 		struct gpt_factor left = factor_from(product->left, row);

@@ -13,6 +13,10 @@
 #include "examples/gpt/product_bf16.h"
 #include "examples/gpt/team.h"
 
+/* Rows of attention's squares that are multiplied at a time: what lies beyond the diagonal is left
+ * out in steps of so many. An even number of tiles. */
+#define GPT_SQUARE_ROWS 64u
+
 /* target (rows, columns) = left (rows, depth) · right (depth, columns) */
 struct gpt_product {
 	uint64_t row_count, column_count, depth;

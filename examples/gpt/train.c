@@ -305,11 +305,15 @@ static int evaluate(struct trainer *trainer, uint64_t step)
 				                             .is_eval = true };
 
 			draw(trainer, &name);
+			double loss = 0;
+
 			r = gpt_logits(&trainer->units, &trainer->acts, trainer->inputs, false);
+			if (!r)
+				r = gpt_loss(&trainer->units, &trainer->acts,
+				             trainer->acts.row_count, trainer->targets, &loss);
 			if (r)
 				return gpt_backend_problem(trainer->backend, r, trainer->problem);
-			sum += gpt_loss_forward(trainer->acts.row_count, GPT_VOCAB,
-			                        trainer->targets, trainer->acts.logits);
+			sum += loss;
 		}
 		losses[rank] = sum / trainer->args->eval_batch_count;
 	}

@@ -4,47 +4,16 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <stdlib.h>
 
+#include "examples/gpt/arena.h"
 #include "examples/gpt/args.h"
 #include "examples/gpt/clock.h"
-#include "examples/gpt/f16.h"
-#include "examples/gpt/number.h"
-#include "examples/gpt/product.h"
-#include "examples/gpt/vector.h"
-
-/* target: (count,) f32. source: (count,) bf16 or f16. */
-GPT_CLONES static void widen(uint64_t count, const uint16_t *source, enum zinf_dtype dtype,
-                             float *target)
-{
-	for (uint64_t i = 0; i < count; i++)
-		target[i] = gpt_half_widen(source[i], dtype);
-}
-
-/* The first micro-batch of a buffer. target: (count,) bf16 or f16. */
-GPT_CLONES static void round_into(uint64_t count, const float *source, enum zinf_dtype dtype,
-                                  uint16_t *target)
-{
-	for (uint64_t i = 0; i < count; i++)
-		target[i] = gpt_half_round(source[i], dtype);
-}
-
-/* A later one: docs/ARITHMETIC.md, gradients reduced per step. */
-GPT_CLONES static void add_into(uint64_t count, const float *source, enum zinf_dtype dtype,
-                                uint16_t *target)
-{
-	for (uint64_t i = 0; i < count; i++)
-		target[i] = gpt_half_round(gpt_half_widen(target[i], dtype) + source[i], dtype);
-}
+#include "examples/gpt/layers_cpu.h"
+#include "examples/gpt/layers_gpu.h"
 
 static bool is_vector(const struct gpt_param *param)
 {
 	return param->dim_count == 1;
-}
-
-static uint64_t larger(uint64_t x, uint64_t y)
-{
-	return x > y ? x : y;
 }
 
 /* Elements of the most that a unit has of vectors. */
@@ -61,50 +30,9 @@ static uint64_t most_of_vectors(const struct gpt_model *model)
 
 			count += is_vector(param) ? param->element_count : 0;
 		}
-		most = larger(most, count);
+		most = count > most ? count : most;
 	}
 	return most;
-}
-
-/* As many threads as the CPUs give each rank of this node. A launcher knows how many those are. */
-static uint32_t thread_count(const struct gpt_args *args)
-{
-	static const char *const names[] = { "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
-		                             "SLURM_NTASKS_PER_NODE" };
-	uint64_t rank_count = args->world_count;
-
-	if (args->thread_count)
-		return args->thread_count;
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		const char *text = getenv(names[i]);
-		uint64_t count = 0;
-
-		if (args->is_launched && text && !gpt_parse_u64(text, &count) && count > 0 &&
-		    count <= args->world_count) {
-			rank_count = count;
-			break;
-		}
-	}
-	return gpt_team_default_threads((uint32_t)rank_count);
-}
-
-/* The most that products and attention take, forward and backward. */
-static struct gpt_team *team_of(const struct gpt_args *args, const struct gpt_config *config)
-{
-	uint64_t rows = (uint64_t)config->batch_count * config->sequence_count;
-	uint64_t tokens = config->sequence_count, channels = config->channel_count;
-	uint64_t wide = larger(4 * channels, GPT_VOCAB);
-	const struct gpt_product_bounds forward = { rows, wide, wide, tokens,
-		                                    channels / config->head_count };
-	/* The left factor of a weight's gradient is that of the outputs. */
-	const struct gpt_product_bounds backward = { wide, wide, rows, 1, 1 };
-	uint64_t square = (tokens * tokens + GPT_LANES) * sizeof(float);
-
-	return gpt_team_new(
-		thread_count(args),
-		larger(gpt_product_shared_bytes(&forward), gpt_product_shared_bytes(&backward)),
-		larger(gpt_product_scratch_bytes(&forward), gpt_product_scratch_bytes(&backward)) +
-			square);
 }
 
 /* @units: deinit it, also after a failure. Return: 0, -ENOMEM. */
@@ -123,30 +51,34 @@ int gpt_units_init(struct gpt_units *units, const struct gpt_args *args,
 		.is_sharded = args->grad_reduction == ZINF_REDUCE_PER_MICRO_BATCH,
 		.has_no_sync = args->has_no_sync && backend->ops->no_sync,
 	};
-	units->team = team_of(args, &model->config);
-	if (!units->team)
+	units->layers = backend->device ? gpt_layers_gpu_new(backend->device, &model->config,
+	                                                     units->param_dtype == ZINF_BF16)
+	                                : gpt_layers_cpu_new(args, &model->config);
+	if (!units->layers)
 		return -ENOMEM;
-	if (units->param_dtype != ZINF_F32) {
-		units->widened = calloc(vector_count, sizeof(float));
-		if (!units->widened)
-			return -ENOMEM;
-	}
+	if (units->param_dtype != ZINF_F32)
+		units->widened = gpt_arena_new(backend->device, vector_count * sizeof(float));
 	if (units->grad_dtype != ZINF_F32) {
-		units->embed_grads = calloc(embed_count, sizeof(float));
-		units->other_grads = calloc(vector_count, sizeof(float));
-		if (!units->embed_grads || !units->other_grads)
-			return -ENOMEM;
+		units->embed_grads = gpt_arena_new(backend->device, embed_count * sizeof(float));
+		units->other_grads = gpt_arena_new(backend->device, vector_count * sizeof(float));
 	}
-	return 0;
+	return (units->param_dtype != ZINF_F32 && !units->widened) ||
+	                       (units->grad_dtype != ZINF_F32 &&
+	                        (!units->embed_grads || !units->other_grads))
+	               ? -ENOMEM
+	               : 0;
 }
 
 /* Twice is fine. */
 void gpt_units_deinit(struct gpt_units *units)
 {
-	(void)gpt_team_free(units->team);
-	free(units->widened);
-	free(units->embed_grads);
-	free(units->other_grads);
+	struct gpt_device *device = units->backend ? units->backend->device : NULL;
+
+	if (units->layers)
+		units->layers->ops->free(units->layers);
+	gpt_arena_free(device, units->widened);
+	gpt_arena_free(device, units->embed_grads);
+	gpt_arena_free(device, units->other_grads);
 	*units = (struct gpt_units){ 0 };
 }
 
@@ -170,13 +102,14 @@ int gpt_units_open(struct gpt_units *units, uint32_t unit, struct gpt_unit_param
 	ret_params->dtype = units->param_dtype;
 	for (uint32_t i = 0; i < u->param_count; i++) {
 		const struct gpt_param *param = &units->model->params[u->param_index + i];
-		const void *data = units->backend->ops->param(units->backend, u->param_index + i);
+		const void *data = gpt_backend_param(units->backend, u->param_index + i);
 
 		assert(data);
 		ret_params->at[i] = data;
 		if (units->param_dtype == ZINF_F32 || !is_vector(param))
 			continue;
-		widen(param->element_count, data, units->param_dtype, widened);
+		units->layers->ops->widen(units->layers, param->element_count, data,
+		                          units->param_dtype, widened);
 		ret_params->at[i] = widened;
 		widened += param->element_count;
 	}
@@ -234,9 +167,9 @@ int gpt_units_grads_begin(struct gpt_units *units, uint32_t unit, struct gpt_uni
 		const struct gpt_param *param = &units->model->params[u->param_index + i];
 		void *scratch = scratch_of(units, unit, param, &next);
 
-		ret_grads->at[i] = scratch ? scratch
-		                           : units->backend->ops->grad(units->backend, place->lane,
-		                                                       u->param_index + i);
+		ret_grads->at[i] =
+			scratch ? scratch
+				: gpt_backend_grad(units->backend, place->lane, u->param_index + i);
 		assert(ret_grads->at[i]);
 	}
 	return 0;
@@ -259,12 +192,12 @@ int gpt_units_grads_end(struct gpt_units *units, uint32_t unit)
 
 		if (!source)
 			continue;
-		target = units->backend->ops->grad(units->backend, place->lane, u->param_index + i);
-		if (is_later)
-			add_into(param->element_count, source, units->grad_dtype, target);
-		else
-			round_into(param->element_count, source, units->grad_dtype, target);
+		target = gpt_backend_grad(units->backend, place->lane, u->param_index + i);
+		units->layers->ops->narrow(units->layers, param->element_count, source,
+		                           units->grad_dtype, is_later, target);
 	}
+	if (units->layers->error) /* No gradient that was not computed is handed over. */
+		return units->layers->error;
 	if (!units->is_sharded && !units->has_no_sync && !is_last)
 		return 0;
 	return units->backend->ops->reduce(units->backend, place->lane, unit);

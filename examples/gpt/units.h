@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 #include "examples/gpt/backend.h"
+#include "examples/gpt/layers.h"
 #include "examples/gpt/model.h"
-#include "examples/gpt/team.h"
 
 /* Which micro-batch of which lane is computed. */
 struct gpt_units_place {
@@ -39,13 +39,13 @@ struct gpt_unit_grads {
 struct gpt_units {
 	const struct gpt_model *model;
 	struct gpt_backend *backend;
-	struct gpt_team *team;
+	struct gpt_layers *layers; /* on the CPU, or on the backend's GPU */
 	enum zinf_dtype param_dtype, grad_dtype;
 	double loss_scale; /* of this step; the caller sets it before backward */
 	bool has_no_sync;  /* each micro-batch is handed over, though it may not be taken yet */
 	bool is_sharded;   /* ZINF_REDUCE_PER_MICRO_BATCH */
 	struct gpt_units_place place;
-	/* Of 16-bit types, else NULL: */
+	/* Of 16-bit types, else NULL; where the layers compute: */
 	float *widened;     /* vectors of the unit in use */
 	float *embed_grads; /* gradients of the embeddings, in use all through backward */
 	float *other_grads; /* of vectors of the other unit in use */

@@ -11,6 +11,7 @@
 #include "examples/gpt/args.h"
 #include "examples/gpt/args_strategy.h"
 #include "examples/gpt/backend.h"
+#include "examples/gpt/gpu_backend.h"
 #include "examples/gpt/resume.h"
 #include "examples/gpt/use.h"
 
@@ -46,6 +47,11 @@ static const void *backend_param(const struct gpt_backend *backend, uint32_t par
 	return zinf_param_data(zinf_of(backend), param);
 }
 
+static const void *backend_gpu_param(const struct gpt_backend *backend, uint32_t param)
+{
+	return gpt_gpu_param(zinf_of(backend), param);
+}
+
 static int backend_grad_acquire(struct gpt_backend *backend, uint32_t lane, uint32_t unit)
 {
 	assert(lane == 0);
@@ -58,6 +64,13 @@ static void *backend_grad(const struct gpt_backend *backend, uint32_t lane, uint
 	assert(lane == 0);
 	(void)lane;
 	return zinf_grad_data(zinf_of(backend), param);
+}
+
+static void *backend_gpu_grad(const struct gpt_backend *backend, uint32_t lane, uint32_t param)
+{
+	assert(lane == 0);
+	(void)lane;
+	return gpt_gpu_grad(zinf_of(backend), param);
 }
 
 static int backend_reduce(struct gpt_backend *backend, uint32_t lane, uint32_t unit)
@@ -235,6 +248,8 @@ static const struct gpt_backend_ops zinf_ops = {
 	.reshard = backend_reshard,
 	.prefetch = backend_prefetch,
 	.param = backend_param,
+	.gpu_param = backend_gpu_param,
+	.gpu_grad = backend_gpu_grad,
 	.grad_acquire = backend_grad_acquire,
 	.grad = backend_grad,
 	.reduce = backend_reduce,
@@ -369,10 +384,10 @@ static int materialize(struct zinf *zinf, bool has_collectives, struct gpt_probl
 	return r ? gpt_problem_set(problem, r, "%s", zinf_error_text(zinf)) : 0;
 }
 
-/* Attaches as one rank and describes the model. @args: flags that only the stored job knows are
+/* Attaches as one rank and describes the model. @device: NULL: the CPU computes. @args: flags that only the stored job knows are
  * changed (gpt_use_guess()). Return: 0, or zinf's errno with its sentence. */
-int gpt_zinf_open(struct gpt_args *args, const struct gpt_model *model, struct gpt_problem *problem,
-                  struct gpt_backend **ret_backend)
+int gpt_zinf_open(struct gpt_args *args, const struct gpt_model *model, struct gpt_device *device,
+                  struct gpt_problem *problem, struct gpt_backend **ret_backend)
 {
 	struct zinf_backend *own;
 	struct zinf *zinf = NULL;
@@ -393,6 +408,8 @@ int gpt_zinf_open(struct gpt_args *args, const struct gpt_model *model, struct g
 		r = gpt_problem_set(problem, r, "%s", zinf_error_text(zinf));
 	if (!r)
 		r = gpt_resume_load(args, zinf, problem);
+	if (!r && device)
+		r = gpt_gpu_attach(zinf, args, device, problem);
 	if (!r)
 		r = materialize(zinf, own->has_collectives, problem);
 	if (!r)
@@ -406,7 +423,8 @@ int gpt_zinf_open(struct gpt_args *args, const struct gpt_model *model, struct g
 	own->base = (struct gpt_backend){ .ops = &zinf_ops,
 		                          .rank_first = args->rank,
 		                          .lane_count = 1,
-		                          .world_count = args->world_count };
+		                          .world_count = args->world_count,
+		                          .device = device };
 	*ret_backend = &own->base;
 	return 0;
 }

@@ -8,7 +8,7 @@ $(MATRIX_BATCHES): $(BUILD)/tests/matrix/batches.o $(GPT_A)
 
 # The example with gradients that are wrong: what the comparisons must find.
 MATRIX_WRONG := $(BUILD)/tests/matrix/zinf-gpt-wrong
-$(MATRIX_WRONG): $(call objects,examples/gpt) $(call objects,tests/matrix/wrong) $(LIBCLIENT_A)
+$(MATRIX_WRONG): $(GPT_PARTS) $(GPT_IMAGE) $(call objects,tests/matrix/wrong) $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(ALL_LDFLAGS) -Wl,--wrap=zinf_reduce,--wrap=gpt_loss_backward -o $@ $^ $(LIBS_gpt)
 

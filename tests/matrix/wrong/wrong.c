@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/gpt/layers.h"
+#include "examples/gpt/layers_cpu.h"
 #include "zinf/zinf.h"
 
 #define WRONG_UNIT  1u /* the first block */

@@ -8,7 +8,7 @@
 
 #include <errno.h>
 
-#include "examples/gpt/layers.h"
+#include "examples/gpt/layers_cpu.h"
 #include "examples/gpt/measure.h"
 #include "tests/unit/gpt/fixture.h"
 

@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "examples/gpt/layers.h"
+#include "examples/gpt/layers_cpu.h"
 #include "examples/gpt/vector.h"
 #include "tests/unit/gpt/difference.h"
 

@@ -161,7 +161,7 @@ build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(
 # long ones first. Of each suite that draws its cases one seed and as many as take seconds; `make check-drawn` has more
 # of them, .ci/run with a new seed each time.
 CHECK_JOBS := $(shell echo $$(($$(nproc) + 1)))
-CHECK_PARTS := model nodes faults power python syntax tidy matrix install tools headers floors coll bench deaths bits crash \
+CHECK_PARTS := model nodes faults power python syntax tidy matrix install tools headers floors ptx coll bench deaths bits crash \
 	crash-votes crash-nodes fuzz
 part_syntax = WERROR=1 VARIANT=clang check-syntax
 part_tidy = tidy
@@ -170,6 +170,7 @@ part_install = check-install
 part_tools = check-tools
 part_headers = check-headers
 part_floors = check-floors
+part_ptx = check-ptx
 part_bits = check-bits CASES=8
 part_matrix = check-matrix
 part_model = check-model MODEL=brief

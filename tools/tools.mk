@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks of the tree itself: floors, headers, style. Included by the Makefile.
 
-.PHONY: check-floors check-headers check-syntax check-links tidy format check-tools
+.PHONY: check-floors check-headers check-syntax check-links check-ptx tidy format check-tools
 
 check-floors: ## each file includes only what tools/floors allows
 	$(Q)tools/check_floors
@@ -19,6 +19,20 @@ SYNTAX_SOURCES := $(foreach module,$(MODULES) daemon zctl examples/gpt examples/
 SYNTAX_OK := $(sort $(patsubst %.c,$(BUILD)/%.ok,$(SYNTAX_SOURCES))) \
 	$(if $(filter $(NET),$(PROGRAMS)),$(GLOO_OBJECTS:.o=.ok))
 check-syntax: $(SYNTAX_OK) ## only compile, for the warnings [VARIANT=clang WERROR=1]
+
+# Kernels of a GPU have the bits of the CPU's functions: the oldest architecture, and the newest one.
+PTX := $(patsubst %,$(BUILD)/$(GPT_CU:.cu=)_%.ptx,80 100)
+$(PTX): $(BUILD)/$(GPT_CU:.cu=)_%.ptx: $(GPT_CU) $(wildcard examples/gpt/element/*.h) examples/gpt/bf16.h Makefile
+	$(call say,NVCC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -arch=compute_$* -ptx -o $@ $<
+check-ptx: $(if $(NVCC),$(PTX)) ## PTX of the kernels: no .ftz, no .approx, no fma that the source does not name [NVCC=/path/to/nvcc]
+ifneq (,$(NVCC))
+	$(Q)tools/check_ptx "$(GPT_CU) $(wildcard examples/gpt/element/*.h)" $(PTX)
+	@echo "PTX checks: $(words $(PTX)) passed"
+else
+	@echo "PTX checks: skipped, no nvcc"
+endif
 
 check-links: ## links between documents resolve
 	$(Q)tools/check_links

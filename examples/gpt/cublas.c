@@ -60,9 +60,9 @@ int gpt_cublas_open(struct gpt_cublas *cublas, const char *path, void *stream,
 	int r, status;
 
 	if (path)
-		cublas->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+		cublas->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	for (size_t i = 0; !path && !cublas->library && i < sizeof(names) / sizeof(names[0]); i++)
-		cublas->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+		cublas->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (!cublas->library)
 		return gpt_problem_set(problem, -ENODEV,
 		                       "--device gpu needs cuBLAS, and it does not open (install "

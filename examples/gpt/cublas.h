@@ -46,6 +46,7 @@ struct gpt_cublas {
  * zeroed; close it, also after a failure. Return: 0; -ENODEV there is none; -ELIBBAD; -EIO. */
 int gpt_cublas_open(struct gpt_cublas *cublas, const char *path, void *stream,
                     struct gpt_problem *problem);
+/* Its code stays in the process, as the driver's. */
 void gpt_cublas_close(struct gpt_cublas *cublas);
 /* @status: not 0. Return: -ENOMEM, -EIO. */
 int gpt_cublas_problem(int status, const char *what, struct gpt_problem *problem);

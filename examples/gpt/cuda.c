@@ -63,10 +63,12 @@ void gpt_cuda_close(struct gpt_cuda *cuda)
 int gpt_cuda_problem(const struct gpt_cuda *cuda, int code, const char *what,
                      struct gpt_problem *problem)
 {
-	const char *name = "unknown code", *text = "";
+	const char *name = NULL, *text = NULL;
 
-	(void)cuda->cuGetErrorName(code, &name); /* An unknown code leaves it. */
+	(void)cuda->cuGetErrorName(code, &name); /* An unknown code has none. */
 	(void)cuda->cuGetErrorString(code, &text);
+	name = name ? name : "unknown";
+	text = text ? text : "no text";
 	if (code == CUDA_INVALID_IMAGE || code == CUDA_NO_BINARY)
 		return gpt_problem_set(problem, -ENOTSUP,
 		                       "%s failed with code %d (%s): this build has no kernels for "

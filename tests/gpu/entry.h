@@ -55,6 +55,10 @@ int cuMemExportToShareableHandle(void *ret_shared, uint64_t handle, int handle_t
                                  uint64_t flags);
 int cuMemImportFromShareableHandle(uint64_t *ret_handle, void *shared, int handle_type);
 
+/* alloc.c */
+int cuMemAlloc_v2(uint64_t *ret_address, size_t bytes);
+int cuMemFree_v2(uint64_t address);
+
 /* range.c */
 int cuMemAddressReserve(uint64_t *ret_address, size_t bytes, size_t alignment, uint64_t wanted,
                         uint64_t flags);

@@ -15,6 +15,23 @@ $(FAKE_CUDA) $(FAKE_CUDA_VARIANTS): $(FAKE_CUDA_OBJECTS) $(call archive,common/b
 	@printf '{ local: $(HIDDEN:%=%;) };\n' >$@.map
 	$(Q)$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libcuda.so.1 $(if $(HIDDEN),$(FAKE_CUDA_HIDES)) -o $@ $^
 
+# A fake cuBLAS, which multiplies as zinf-gpt does on the CPU.
+FAKE_CUBLAS := $(BUILD)/tests/gpu/libcublas.so.12
+FAKE_CUBLAS_OBJECTS := $(BUILD)/tests/gpu/cublas/cublas.o \
+	$(patsubst %,$(BUILD)/examples/gpt/%.o,product product_bf16_avx512 team)
+$(FAKE_CUBLAS): $(FAKE_CUBLAS_OBJECTS)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libcublas.so.12 -o $@ $^ -lopenblas -lm
+
+# zinf-gpt with an image that the fake driver takes, whether there is an nvcc or not.
+FAKE_GPT := $(BUILD)/tests/gpu/bin/zinf-gpt
+$(FAKE_GPT): $(GPT_PARTS) $(BUILD)/tests/gpu/image/fake_image.o $(LIBCLIENT_A)
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_gpt)
+build-tests: $(FAKE_GPT)
+$(call folder_programs,unit/gpt) $(SYSTEM_BIN) $(SYSTEM_FILE_BIN): | $(FAKE_CUDA) $(FAKE_CUBLAS) $(FAKE_GPT)
+
 # Tests of the driver's table, and programs with threads.
 GPU_TESTS := $(call folder_programs,unit/gpu) $(BUILD)/tests/stress/gpu_streams
 $(GPU_TESTS): $(call archive,common/gpu) $(FAKE_CUDA) $(FAKE_CUDA_VARIANTS)

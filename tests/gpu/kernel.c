@@ -52,6 +52,9 @@ static const struct fake_kernel *find_kernel(const char *name)
 	for (uint32_t i = 0; i < fake_kernel_count; i++)
 		if (!strcmp(fake_kernels[i].name, name))
 			return &fake_kernels[i];
+	for (uint32_t i = 0; i < fake_gpt_kernel_count; i++)
+		if (!strcmp(fake_gpt_kernels[i].name, name))
+			return &fake_gpt_kernels[i];
 	return NULL;
 }
 

@@ -9,3 +9,6 @@
 /* The kernels that every fake GPU knows. */
 extern const struct fake_kernel fake_kernels[];
 extern const uint32_t fake_kernel_count;
+/* Those of examples/gpt. */
+extern const struct fake_kernel fake_gpt_kernels[];
+extern const uint32_t fake_gpt_kernel_count;

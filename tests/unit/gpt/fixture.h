@@ -8,6 +8,7 @@
 #include "examples/gpt/activations.h"
 #include "examples/gpt/args.h"
 #include "examples/gpt/bf16.h"
+#include "examples/gpt/staged.h"
 #include "tests/unit/gpt/difference.h"
 
 /* Tokens of a micro-batch: batch_count * sequence_count of every config. */
@@ -23,8 +24,10 @@ struct fixture {
 };
 
 /* Values are larger than a real beginning's, so that no gradient drowns in rounding. */
-static inline void set_up(struct fixture *f, const struct gpt_config *config,
-                          const char *first_flag, const char *second_flag)
+/* @device: computes; NULL: the CPU does. */
+static inline void set_up_on(struct fixture *f, struct gpt_device *device,
+                             const struct gpt_config *config, const char *first_flag,
+                             const char *second_flag)
 {
 	const char *argv[] = { "zinf-gpt", first_flag, second_flag };
 	struct gpt_problem problem;
@@ -37,6 +40,9 @@ static inline void set_up(struct fixture *f, const struct gpt_config *config,
 	cr_assert_eq(gpt_model_init(&f->model, config, &problem), 0);
 	f->backend = gpt_reference_open(&f->args, &f->model, &problem);
 	cr_assert(f->backend);
+	if (device)
+		cr_assert_eq(gpt_staged_wrap(f->backend, &f->args, &f->model, device, &problem), 0,
+		             "%s", problem.chars);
 	cr_assert_eq(gpt_units_init(&f->units, &f->args, &f->model, f->backend), 0);
 	cr_assert_eq(gpt_activations_init(&f->acts, &f->args, &f->model, f->backend, &problem), 0);
 	for (uint32_t p = 0; p < f->model.param_count; p++) {
@@ -57,6 +63,12 @@ static inline void set_up(struct fixture *f, const struct gpt_config *config,
 		f->inputs[i / TOKENS][i % TOKENS] = (uint8_t)gpt_rng_below(&rng, 12);
 		f->targets[i / TOKENS][i % TOKENS] = (uint8_t)gpt_rng_below(&rng, 256);
 	}
+}
+
+static inline void set_up(struct fixture *f, const struct gpt_config *config,
+                          const char *first_flag, const char *second_flag)
+{
+	set_up_on(f, NULL, config, first_flag, second_flag);
 }
 
 static inline void tear_down(struct fixture *f)

@@ -234,6 +234,51 @@ Test(args, recomputing_without_a_number_is_block_by_block)
 	cr_expect_eq(args.checkpoint_every, 0, "all is stored");
 }
 
+Test(args, a_device_is_the_cpu_a_gpu_or_a_uuid)
+{
+	const struct {
+		const char *line, *uuid;
+		bool is_gpu;
+	} rows[] = {
+		{ "", NULL, false },
+		{ "--device cpu", NULL, false },
+		{ "--device=gpu --gpu-param-budget 1G --gpu-driver /x --cublas /y", NULL, true },
+		{ "--device GPU-1", "GPU-1", true },
+		{ "--device MIG-1 --bf16", "MIG-1", true },
+	};
+	struct gpt_problem problem;
+	struct gpt_args args;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		cr_assert_eq(parse(rows[i].line, &args, &problem), 0, "%s: %s", rows[i].line,
+		             problem.chars);
+		cr_expect_eq(args.is_gpu, rows[i].is_gpu, "%s", rows[i].line);
+		cr_expect_eq(args.gpu_uuid != NULL, rows[i].uuid != NULL, "%s", rows[i].line);
+		cr_expect(!rows[i].uuid || !strcmp(args.gpu_uuid, rows[i].uuid));
+	}
+}
+
+Test(args, what_a_gpu_does_not_do_is_refused)
+{
+	const char *const rows[][2] = {
+		{ "--device cuda", "--device cuda: allowed are cpu, gpu, or the UUID of a GPU" },
+		{ "--device gpu-1", "--device gpu-1: allowed are" },
+		{ "--gpu-param-budget 1G", "need --device gpu" },
+		{ "--gpu-grad-budget 1G", "need --device gpu" },
+		{ "--gpu-driver x", "need --device gpu" },
+		{ "--device cpu --cublas x", "need --device gpu" },
+		{ "--device gpu --fp16", "give --bf16 instead of --fp16" },
+		{ "--device gpu --activations cpu", "give --activations keep or recompute" },
+	};
+	struct gpt_problem problem;
+	struct gpt_args args;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		cr_expect_eq(parse(rows[i][0], &args, &problem), -EINVAL, "%s", rows[i][0]);
+		cr_expect(strstr(problem.chars, rows[i][1]), "%s: %s", rows[i][0], problem.chars);
+	}
+}
+
 /* NULL: not set. */
 static int environment(const char *rank, const char *world, const char *line, struct gpt_args *args,
                        struct gpt_problem *problem)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Goal: tools/check_floors, check_headers, check_links and tidy catch each kind of breach, and let a clean tree
-# pass; tools/run_tests misses no test that fails. Method: a small made-up tree in a temporary folder; each
+# Goal: tools/check_floors, check_headers, check_links, check_ptx and tidy catch each kind of breach, and let a clean
+# tree pass; tools/run_tests misses no test that fails. Method: a small made-up tree in a temporary folder; each
 # case starts from the clean tree, adds one breach, and wants the tool to fail and to name file, line and reason.
 # What run_tests runs here are scripts that end as Criterion's programs do.
 set -u
@@ -101,6 +101,7 @@ floors() { "$tools/check_floors" "$tree"; }
 tidy() { "$tools/tidy" "$tree"; }
 # Without a warning.
 quiet_tidy() { "$tools/tidy" "$tree" | grep -q '0 errors, 0 warnings'; }
+ptx_check() { (cd "$tree" && "$tools/check_ptx" "$@"); }
 headers() { (cd "$tree" && "$tools/check_headers" "${CC:-cc}" -std=gnu17 -Iinclude); }
 # append FILE LINE…
 append() {
@@ -378,6 +379,23 @@ asks 'run_tests: without slow tests' 'calls/!(second) ' run_tests build/tests/lo
 SLOW=only asks 'run_tests: slow tests alone' 'calls/@(second) waits/@(*) ' run_tests build/tests/low/run
 SLOW=1 asks 'run_tests: slow tests, too' 'calls/* waits/* ' run_tests build/tests/low/run
 asks 'run_tests: the list is of one folder' 'calls/* waits/* ' run_tests tests/suites
+
+# As nvcc writes it; one line more is one breach.
+ptx() {
+	printf '.visible .entry k(\n)\n{\n\tmul.rn.f32 %%f1, %%f2, %%f3; // fma.rn.f32 in a comment\n' >"$tree/k.ptx"
+	printf '\tdiv.rn.f32 %%f1, %%f2, %%f3;\n\tmad.lo.s32 %%r1, %%r2, %%r3, %%r4;\n%s\n}\n' "$1" >>"$tree/k.ptx"
+}
+printf 'float f(float x) { return x * x; }\n' >"$tree/k.h"
+printf 'float f(float x) { return fmaf(x, x, x); }\n' >"$tree/fma.h"
+ptx '' && passes 'check_ptx: exact operations' ptx_check k.h k.ptx
+ptx '	@%p1 add.ftz.f32 %f1, %f2, %f3;' && catches 'check_ptx: flushed' 'denormals' ptx_check k.h k.ptx
+ptx '	div.approx.f32 %f1, %f2, %f3;' && catches 'check_ptx: approximate' 'approximate' ptx_check k.h k.ptx
+ptx '	div.full.f32 %f1, %f2, %f3;' && catches 'check_ptx: not whole' 'approximate' ptx_check k.h k.ptx
+ptx '	ex2.rn.f32 %f1, %f2;' && catches 'check_ptx: free bits' 'fixed bits' ptx_check k.h k.ptx
+ptx '	sqrt.rz.f32 %f1, %f2;' && catches 'check_ptx: rounding' 'to nearest' ptx_check k.h k.ptx
+ptx '	fma.rn.f32 %f1, %f2, %f3, %f4;' && catches 'check_ptx: fused' 'no source names' ptx_check k.h k.ptx
+passes 'check_ptx: fused as named' ptx_check fma.h k.ptx
+: >"$tree/k.ptx" && catches 'check_ptx: nothing' 'no instruction' ptx_check k.h k.ptx
 
 printf 'check-tools: %d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" -eq 0 ]

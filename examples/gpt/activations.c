@@ -37,9 +37,10 @@ int gpt_activations_init(struct gpt_activations *acts, const struct gpt_args *ar
 		acts->arena = gpt_arena_new(acts->device, cutter.used_count * sizeof(float));
 	if (!acts->arena)
 		return gpt_problem_set(problem, -ENOMEM,
-		                       "No memory for the gradients of %u x %u tokens; a smaller "
+		                       "No memory%s for the gradients of %u x %u tokens; a smaller "
 		                       "--batch-size needs less",
-		                       model->config.batch_count, model->config.sequence_count);
+		                       gpt_arena_place(acts->device), model->config.batch_count,
+		                       model->config.sequence_count);
 	cutter = (struct gpt_cutter){ .arena = acts->arena };
 	cut_all(acts, &model->config, &cutter);
 	return gpt_checkpoint_init(&acts->blocks, args, model, backend, problem);

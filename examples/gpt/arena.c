@@ -8,12 +8,17 @@
 
 #define ALIGN_BYTES 64u
 
-/* See arena.h, as is the next. */
+/* See arena.h, as are the next. */
 void *gpt_arena_new(struct gpt_device *device, uint64_t bytes)
 {
 	if (device)
 		return gpt_device_alloc(device, bytes);
 	return aligned_alloc(ALIGN_BYTES, (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES);
+}
+
+const char *gpt_arena_place(const struct gpt_device *device)
+{
+	return device ? " on the GPU" : "";
 }
 
 void gpt_arena_free(struct gpt_device *device, void *arena)

@@ -62,11 +62,16 @@ int gpt_device_check(struct gpt_args *args, struct gpt_problem *problem)
 /* Of the GPUs that the process sees. Launchers number the ranks of a node. */
 static uint32_t index_of(const struct gpt_args *args)
 {
-	const char *text = getenv("LOCAL_RANK");
+	static const char *const names[] = { "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+		                             "SLURM_LOCALID" };
 	uint64_t index = 0;
 
-	if (text && !gpt_parse_u64(text, &index) && index < ZINF_WORLD_MAX)
-		return (uint32_t)index;
+	for (size_t i = 0; args->is_launched && i < sizeof(names) / sizeof(names[0]); i++) {
+		const char *text = getenv(names[i]);
+
+		if (text && !gpt_parse_u64(text, &index) && index < ZINF_WORLD_MAX)
+			return (uint32_t)index;
+	}
 	return args->rank > 0 ? (uint32_t)args->rank : 0;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Causal self attention (arXiv:1706.03762, section 3.2) on the CPU. The team computes one head of one sequence
- * as one part. Q, K and V are columns of one (N, 3C) array, so each head is a strided matrix.
- * Products leave out what lies beyond the diagonal, in steps of some rows (product.c).
+ * Causal self attention (arXiv:1706.03762, section 3.2) on the CPU. The team computes one head of
+ * one sequence as one part. Q, K and V are columns of one (N, 3C) array, so each head is a strided
+ * matrix. Products leave out what lies beyond the diagonal, in steps of some rows (product.c).
  */
 #include <assert.h>
 #include <math.h>

@@ -92,10 +92,11 @@ static int allocate(struct gpt_checkpoint *checkpoint, struct gpt_problem *probl
 	if (!checkpoint->arena)
 		return gpt_problem_set(
 			problem, -ENOMEM,
-			"No memory for the activations of %u x %u tokens: %llu MiB for %u blocks; "
-			"a smaller --batch-size or --activations recompute needs less",
-			config->batch_count, config->sequence_count,
-			(unsigned long long)(checkpoint->arena_bytes >> 20), config->layer_count);
+			"No memory%s for the activations of %u x %u tokens: %llu MiB for %u "
+			"blocks; a smaller --batch-size or --activations recompute needs less",
+			gpt_arena_place(checkpoint->backend->device), config->batch_count,
+			config->sequence_count, (unsigned long long)(checkpoint->arena_bytes >> 20),
+			config->layer_count);
 	cutter = (struct gpt_cutter){ .arena = checkpoint->arena };
 	cut_all(checkpoint, &cutter);
 	return 0;

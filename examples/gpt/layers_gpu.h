@@ -8,8 +8,8 @@
  *     loss
  *   gradients of biases and  over the rows, from the first one          terms of a tile by 512
  *     layer norms                                                       threads, sums by one each
- *   gradient of wte          over the rows, from the first one          a thread an element: V times
- *                                                                       the reads of the tokens
+ *   gradient of wte          over the rows, from the first one          a thread an element, which
+ *                                                                       looks at all tokens
  *   gradient of wpe          over the sequences                         a thread an element
  *   matrix products          that of OpenBLAS                           that of cuBLAS
  *

@@ -2,7 +2,7 @@
 /* The three products of a linear layer. */
 #include "examples/gpt/linear_product.h"
 
-/* See linear_product.h. */
+/* See linear_product.h, as are the next. */
 struct gpt_product gpt_linear_output(const struct gpt_linear *linear, const float *in,
                                      const void *weight, const float *bias, float *ret_out)
 {
@@ -21,6 +21,7 @@ struct gpt_product gpt_linear_output(const struct gpt_linear *linear, const floa
 	};
 }
 
+/* (N, O) · (O, C) */
 struct gpt_product gpt_linear_input_grad(const struct gpt_linear *linear, const void *weight,
                                          const float *dout, float *ret_din)
 {
@@ -38,6 +39,7 @@ struct gpt_product gpt_linear_input_grad(const struct gpt_linear *linear, const 
 	};
 }
 
+/* (O, N) · (N, C) */
 struct gpt_product gpt_linear_weight_grad(const struct gpt_linear *linear, const float *in,
                                           const float *dout, const struct gpt_linear_grads *grads)
 {

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "examples/gpt/activations.h"
+#include "examples/gpt/arena.h"
 #include "examples/gpt/args_scale.h"
 #include "examples/gpt/begin.h"
 #include "examples/gpt/clock.h"
@@ -369,7 +370,8 @@ static int trainer_init(struct trainer *trainer)
 	if (!trainer->inputs || !trainer->targets ||
 	    gpt_units_init(&trainer->units, run->args, run->model, trainer->backend))
 		return gpt_problem_set(trainer->problem, -ENOMEM,
-		                       "No memory for %u x %u tokens and the largest unit in f32",
+		                       "No memory%s for %u x %u tokens and the largest unit in f32",
+		                       gpt_arena_place(trainer->backend->device),
 		                       config->batch_count, config->sequence_count);
 	r = gpt_activations_init(&trainer->acts, run->args, run->model, trainer->backend,
 	                         trainer->problem);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/gpt/arena.h"
 #include "examples/gpt/console.h"
 #include "examples/gpt/generate.h"
 #include "examples/gpt/measure.h"
@@ -185,7 +186,8 @@ static int use(struct user *user)
 	forward.checkpoint_every = 1;
 	if (gpt_units_init(&user->units, args, user->run->model, user->backend))
 		return gpt_problem_set(user->problem, -ENOMEM,
-		                       "No memory for the largest unit in f32");
+		                       "No memory%s for the largest unit in f32",
+		                       gpt_arena_place(user->backend->device));
 	r = gpt_activations_init(&user->acts, &forward, user->run->model, user->backend,
 	                         user->problem);
 	if (r)

@@ -384,8 +384,9 @@ static int materialize(struct zinf *zinf, bool has_collectives, struct gpt_probl
 	return r ? gpt_problem_set(problem, r, "%s", zinf_error_text(zinf)) : 0;
 }
 
-/* Attaches as one rank and describes the model. @device: NULL: the CPU computes. @args: flags that only the stored job knows are
- * changed (gpt_use_guess()). Return: 0, or zinf's errno with its sentence. */
+/* Attaches as one rank and describes the model. @args: flags that only the stored job knows are
+ * changed (gpt_use_guess()). @device: NULL: the CPU computes. Return: 0, or zinf's errno with its
+ * sentence. */
 int gpt_zinf_open(struct gpt_args *args, const struct gpt_model *model, struct gpt_device *device,
                   struct gpt_problem *problem, struct gpt_backend **ret_backend)
 {

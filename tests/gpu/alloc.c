@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plain memory of a fake GPU, made of the calls for chunks: an allocation is a chunk with an address
- * of its own. These count as calls of their own places as well. */
+/* Plain memory of a fake GPU, made of the calls for chunks: an allocation is a chunk with an
+ * address of its own. Those calls count at their own places as well. */
 #include <pthread.h>
 #include <stdbool.h>
 

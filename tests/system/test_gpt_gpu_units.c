@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Goal: `zinf-gpt --device gpu` over zinfd has the losses and parameters of the CPU's run, bit by
- * bit, with units in GPU memory of any budget; what trained on a GPU continues on the CPU, and back.
+ * bit, with units in GPU memory of any budget; what trained on a GPU continues on the CPU, and
+ * back.
  * Method: zinfd with a zinf-gpu for each fake GPU; ranks as processes on the same fake.
  */
 #include <stdlib.h>

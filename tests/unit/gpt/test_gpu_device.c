@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: the GPU that is meant is opened, and what is missing is told in one sentence. Method: a fake
- * driver and a fake cuBLAS, absent, of another kind, or failing at each call of opening.
+ * Goal: the GPU that is meant is opened, and what is missing is told in one sentence. Method: a
+ * fake driver and a fake cuBLAS, absent, of another kind, or failing at each call of opening.
  */
 #include <errno.h>
 

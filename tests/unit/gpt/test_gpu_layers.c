@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goal: each layer on a GPU gives the bits of the layer on the CPU. Method: both tables get the same
- * arrays, on a fake GPU whose kernels are loops over the element functions and whose products are
- * the CPU's; for several shapes, in each order of streams. Outputs begin with the same numbers, so
- * what is added to, replaced or left alone shows.
+ * Goal: each layer on a GPU gives the bits of the layer on the CPU. Method: both tables get the
+ * same arrays, on a fake GPU whose kernels are loops over the element functions and whose products
+ * are the CPU's; for several shapes, in each order of streams. Outputs begin with the same numbers,
+ * so what is added to, replaced or left alone shows.
  */
 #include "examples/gpt/args.h"
 #include "examples/gpt/layers_cpu.h"

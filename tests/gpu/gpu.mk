@@ -32,6 +32,16 @@ $(FAKE_GPT): $(GPT_PARTS) $(BUILD)/tests/gpu/image/fake_image.o $(LIBCLIENT_A)
 build-tests: $(FAKE_GPT)
 $(call folder_programs,unit/gpt) $(SYSTEM_BIN) $(SYSTEM_FILE_BIN): | $(FAKE_CUDA) $(FAKE_CUBLAS) $(FAKE_GPT)
 
+# The kernels of zinf-gpt as C++, their threads as threads of the CPU.
+GPT_CU_ON_CPU := $(BUILD)/tests/gpu/threads/layers_cu.o
+$(GPT_CU_ON_CPU): $(GPT_CU) Makefile tests/gpu/gpu.mk
+	$(call say,CXX,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CACHE) $(CXX) $(CXXFLAGS_BASE) $(OPT_$(VARIANT)) -include tests/gpu/threads/fake_nvcc.h -MMD -MP \
+		-c -o $@ -x c++ $<
+$(patsubst %,$(BUILD)/tests/unit/gpt/%,run test_gpu_kernels): $(GPT_CU_ON_CPU) \
+	$(patsubst %,$(BUILD)/tests/gpu/%.o,gpt_kernels threads/fake_threads)
+
 # Tests of the driver's table, and programs with threads.
 GPU_TESTS := $(call folder_programs,unit/gpu) $(BUILD)/tests/stress/gpu_streams
 $(GPU_TESTS): $(call archive,common/gpu) $(FAKE_CUDA) $(FAKE_CUDA_VARIANTS)

@@ -5,6 +5,7 @@
  * back.
  * Method: zinfd with a zinf-gpu for each fake GPU; ranks as processes on the same fake.
  */
+#include <limits.h>
 #include <stdlib.h>
 
 #include "tests/gpu/fake_gpu.h"
@@ -21,14 +22,14 @@
 
 static void start_gpus(void)
 {
-	static char section[400];
-	char path[FAKE_GPU_PATH_BYTES];
+	static char section[PATH_MAX + 40];
+	char path[FAKE_GPU_PATH_BYTES], whole[PATH_MAX];
 
 	/* Of the daemon's workers and of the ranks. A test that wants other words sets them anew
 	 * for the ranks. */
 	cr_assert_eq(setenv(FAKE_GPU_ENV, "gpus=2", 1), 0);
-	(void)snprintf(section, sizeof(section), "[gpu]\nenable = yes\ndriver = %s\n",
-	               fake_gpu_path(path, sizeof(path), "libcuda.so.1"));
+	cr_assert(realpath(fake_gpu_path(path, sizeof(path), "libcuda.so.1"), whole));
+	(void)snprintf(section, sizeof(section), "[gpu]\nenable = yes\ndriver = %s\n", whole);
 	folder_make(&folder, "gpu");
 	system_start(&harness, &(struct harness_options){ .nvme_size = "128M", .extra = section });
 	cr_assert_eq(setenv("ZINF_SOCKET", harness.socket_path, 1), 0);
@@ -43,8 +44,9 @@ static void skip_without_units(void)
 	FILE *pipe;
 
 	(void)snprintf(command, sizeof(command),
-	               "cd %s; program=%s; $program " TINY ON_GPU "--job probe --delete-job 2>&1",
-	               folder.path, harness_program(FAKE_GPT, path, sizeof(path)));
+	               "program=$(realpath %s); cd %s; $program " TINY ON_GPU
+	               "--job probe --delete-job 2>&1",
+	               harness_program(FAKE_GPT, path, sizeof(path)), folder.path);
 	pipe = popen(command, "r");
 	cr_assert(pipe);
 	(void)fread(answer, 1, sizeof(answer) - 1, pipe);

@@ -5,6 +5,8 @@
  * are the CPU's; for several shapes, in each order of streams. Outputs begin with the same numbers,
  * so what is added to, replaced or left alone shows.
  */
+#include <errno.h>
+
 #include "examples/gpt/args.h"
 #include "examples/gpt/layers_cpu.h"
 #include "examples/gpt/layers_gpu.h"
@@ -347,3 +349,23 @@ static void check_tokens(struct both *both)
 	free(got);
 }
 IN_EACH_ORDER(tokens)
+
+/* What was brought first is needed no more: the error stays, and nothing is copied. */
+Test(gpu_layers, tokens_behind_a_copy_that_failed_are_not_copied)
+{
+	struct gpt_device *device = open_gpu("order=late,fail=copy:1:700");
+	struct both both = both_new(device, &shapes[1]);
+	uint8_t *first = draw_tokens(&both, 1), *second = draw_tokens(&both, 2);
+
+	second[0] = (uint8_t)(first[0] + 1);
+	(void)both.gpu->ops->tokens(both.gpu, GPT_TOKENS_INPUTS, first, both.n);
+	cr_expect_eq(both.gpu->error, 0);
+	(void)both.gpu->ops->tokens(both.gpu, GPT_TOKENS_INPUTS, second, both.n);
+	cr_expect_eq(both.gpu->error, -EIO);
+	cr_expect_eq(gpu_calls("cuMemcpyHtoDAsync"), 1);
+	both.cpu->ops->free(both.cpu);
+	both.gpu->ops->free(both.gpu);
+	gpt_device_close(device);
+	free(first);
+	free(second);
+}

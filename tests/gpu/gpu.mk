@@ -37,7 +37,7 @@ GPT_CU_ON_CPU := $(BUILD)/tests/gpu/threads/layers_cu.o
 $(GPT_CU_ON_CPU): $(GPT_CU) Makefile tests/gpu/gpu.mk
 	$(call say,CXX,$<)
 	@mkdir -p $(@D)
-	$(Q)$(CACHE) $(CXX) $(CXXFLAGS_BASE) $(OPT_$(VARIANT)) -include tests/gpu/threads/fake_nvcc.h -MMD -MP \
+	$(Q)$(CACHE) $(CXX) $(CXXFLAGS_BASE) $(OPT_$(VARIANT)) -fno-exceptions -include tests/gpu/threads/fake_nvcc.h -MMD -MP \
 		-c -o $@ -x c++ $<
 $(patsubst %,$(BUILD)/tests/unit/gpt/%,run test_gpu_kernels): $(GPT_CU_ON_CPU) \
 	$(patsubst %,$(BUILD)/tests/gpu/%.o,gpt_kernels threads/fake_threads)

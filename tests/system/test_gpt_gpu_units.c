@@ -22,14 +22,15 @@
 
 static void start_gpus(void)
 {
-	static char section[PATH_MAX + 40];
+	static char section[PATH_MAX + 60];
 	char path[FAKE_GPU_PATH_BYTES], whole[PATH_MAX];
 
 	/* Of the daemon's workers and of the ranks. A test that wants other words sets them anew
 	 * for the ranks. */
 	cr_assert_eq(setenv(FAKE_GPU_ENV, "gpus=2", 1), 0);
 	cr_assert(realpath(fake_gpu_path(path, sizeof(path), "libcuda.so.1"), whole));
-	(void)snprintf(section, sizeof(section), "[gpu]\nenable = yes\ndriver = %s\n", whole);
+	(void)snprintf(section, sizeof(section),
+	               "[gpu]\nenable = yes\nreserve = 64M\ndriver = %s\n", whole);
 	folder_make(&folder, "gpu");
 	system_start(&harness, &(struct harness_options){ .nvme_size = "128M", .extra = section });
 	cr_assert_eq(setenv("ZINF_SOCKET", harness.socket_path, 1), 0);

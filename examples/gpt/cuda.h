@@ -36,6 +36,8 @@
 	  (uint64_t target, const void *source, size_t bytes, void *stream))                    \
 	X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2,                                              \
 	  (void *target, uint64_t source, size_t bytes, void *stream))                          \
+	X(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2,                                              \
+	  (uint64_t target, uint64_t source, size_t bytes, void *stream))                       \
 	X(cuMemsetD8Async, cuMemsetD8Async,                                                     \
 	  (uint64_t target, uint8_t value, size_t bytes, void *stream))                         \
 	X(cuModuleLoadData, cuModuleLoadData, (void **ret_module, const void *image))           \

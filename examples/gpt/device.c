@@ -248,6 +248,15 @@ void gpt_device_store(struct gpt_device *device, void *target, const void *sourc
 		            "a copy to the GPU");
 }
 
+void gpt_device_copy(struct gpt_device *device, void *target, const void *source, uint64_t bytes)
+{
+	if (!device->error)
+		(void)check(device,
+		            device->cuda.cuMemcpyDtoDAsync((uint64_t)target, (uint64_t)source,
+		                                           bytes, device->stream),
+		            "a copy in GPU memory");
+}
+
 void gpt_device_zero(struct gpt_device *device, void *target, uint64_t bytes)
 {
 	if (!device->error)

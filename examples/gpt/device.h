@@ -49,6 +49,7 @@ void gpt_device_host_free(struct gpt_device *device, void *memory);
 
 /* Queued: @source is the host's, and stays until gpt_device_wait(). */
 void gpt_device_store(struct gpt_device *device, void *target, const void *source, uint64_t bytes);
+void gpt_device_copy(struct gpt_device *device, void *target, const void *source, uint64_t bytes);
 void gpt_device_zero(struct gpt_device *device, void *target, uint64_t bytes);
 /* @args: struct gpt_NAME_args of the kernel. */
 void gpt_device_launch(struct gpt_device *device, enum gpt_kernel kernel, const void *args);

@@ -122,6 +122,8 @@ struct gpt_layers_ops {
 	/* ret_out = x + y, element by element. ret_out may be x or y. */
 	void (*add)(struct gpt_layers *layers, uint64_t count, const float *x, const float *y,
 	            float *ret_out);
+	void (*copy)(struct gpt_layers *layers, uint64_t count, const float *source,
+	             float *ret_target);
 	void (*zero)(struct gpt_layers *layers, uint64_t count, float *ret_out);
 	/* f32 to and from a 16-bit type. */
 	void (*widen)(struct gpt_layers *layers, uint64_t count, const uint16_t *source,

@@ -107,6 +107,12 @@ static void add(struct gpt_layers *layers, uint64_t count, const float *x, const
 	gpt_add(team_of(layers), count, x, y, ret_out);
 }
 
+static void copy(struct gpt_layers *layers, uint64_t count, const float *source, float *ret_target)
+{
+	(void)layers;
+	memcpy(ret_target, source, count * sizeof(*source));
+}
+
 static void zero(struct gpt_layers *layers, uint64_t count, float *ret_out)
 {
 	(void)layers;
@@ -163,6 +169,7 @@ static const struct gpt_layers_ops cpu_ops = {
 	.loss_forward = loss_forward,
 	.loss_backward = loss_backward,
 	.add = add,
+	.copy = copy,
 	.zero = zero,
 	.widen = widen,
 	.narrow = narrow,

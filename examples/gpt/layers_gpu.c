@@ -213,6 +213,12 @@ static void add(struct gpt_layers *layers, uint64_t count, const float *x, const
 	launch(layers, GPT_KERNEL_add, &args);
 }
 
+static void copy(struct gpt_layers *layers, uint64_t count, const float *source, float *ret_target)
+{
+	gpt_device_copy(own(layers)->device, ret_target, source, count * sizeof(*source));
+	note(layers);
+}
+
 static void zero(struct gpt_layers *layers, uint64_t count, float *ret_out)
 {
 	gpt_device_zero(own(layers)->device, ret_out, count * sizeof(*ret_out));
@@ -351,6 +357,7 @@ static const struct gpt_layers_ops gpu_ops = {
 	.loss_forward = loss_forward,
 	.loss_backward = loss_backward,
 	.add = add,
+	.copy = copy,
 	.zero = zero,
 	.widen = widen,
 	.narrow = narrow,

@@ -35,6 +35,14 @@ static uint64_t most_of_vectors(const struct gpt_model *model)
 	return most;
 }
 
+/* Gradients of the embeddings are under way through all of backward, and the GPU memory for
+ * gradients may hold no more than two units. So they lie in the scratch, and take their place there
+ * at the end. Several lanes have memory of their own, and one scratch. */
+static bool is_late(const struct gpt_units *units, uint32_t unit)
+{
+	return unit == GPT_UNIT_EMBED && units->backend->device && units->backend->lane_count == 1;
+}
+
 /* @units: deinit it, also after a failure. Return: 0, -ENOMEM. */
 int gpt_units_init(struct gpt_units *units, const struct gpt_args *args,
                    const struct gpt_model *model, struct gpt_backend *backend)
@@ -58,15 +66,17 @@ int gpt_units_init(struct gpt_units *units, const struct gpt_args *args,
 		return -ENOMEM;
 	if (units->param_dtype != ZINF_F32)
 		units->widened = gpt_arena_new(backend->device, vector_count * sizeof(float));
-	if (units->grad_dtype != ZINF_F32) {
+	if (units->grad_dtype != ZINF_F32 || is_late(units, GPT_UNIT_EMBED)) {
 		units->embed_grads = gpt_arena_new(backend->device, embed_count * sizeof(float));
-		units->other_grads = gpt_arena_new(backend->device, vector_count * sizeof(float));
+		if (!units->embed_grads)
+			return -ENOMEM;
 	}
-	return (units->param_dtype != ZINF_F32 && !units->widened) ||
-	                       (units->grad_dtype != ZINF_F32 &&
-	                        (!units->embed_grads || !units->other_grads))
-	               ? -ENOMEM
-	               : 0;
+	if (units->grad_dtype != ZINF_F32) {
+		units->other_grads = gpt_arena_new(backend->device, vector_count * sizeof(float));
+		if (!units->other_grads)
+			return -ENOMEM;
+	}
+	return units->param_dtype != ZINF_F32 && !units->widened ? -ENOMEM : 0;
 }
 
 /* Twice is fine. */
@@ -122,21 +132,28 @@ int gpt_units_shut(struct gpt_units *units, uint32_t unit)
 	return units->backend->ops->reshard(units->backend, unit);
 }
 
-/* Of 16 bits: the scratch in which a gradient is computed. NULL: the backend's buffer itself.
+/* The scratch in which a gradient is computed. NULL: the backend's buffer itself.
  * @at: the next vector in the scratch of vectors, moved on. */
 static float *scratch_of(const struct gpt_units *units, uint32_t unit,
                          const struct gpt_param *param, float **at)
 {
 	float *scratch = *at;
 
-	if (units->grad_dtype == ZINF_F32)
-		return NULL;
 	if (unit == GPT_UNIT_EMBED)
-		return units->embed_grads + param->element_index;
-	if (!is_vector(param))
+		return units->embed_grads ? units->embed_grads + param->element_index : NULL;
+	if (units->grad_dtype == ZINF_F32 || !is_vector(param))
 		return NULL;
 	*at += param->element_count;
 	return scratch;
+}
+
+static int acquire(struct gpt_units *units, uint32_t unit)
+{
+	uint64_t begin_ns = gpt_now_ns();
+	int r = units->backend->ops->grad_acquire(units->backend, units->place.lane, unit);
+
+	units->wait_ns += gpt_now_ns() - begin_ns;
+	return r;
 }
 
 /* Says where the gradients of a unit's parameters are to be computed. */
@@ -147,17 +164,15 @@ int gpt_units_grads_begin(struct gpt_units *units, uint32_t unit, struct gpt_uni
 	bool is_later = place->micro_index > 0 && !units->is_sharded;
 	bool is_direct = units->grad_dtype == ZINF_F32 || unit != GPT_UNIT_EMBED;
 	float *next = units->other_grads;
-	uint64_t begin_ns = gpt_now_ns();
 	int r;
 
 	assert(place->micro_index < place->micro_count);
 	/* Otherwise the buffer has been this rank's since micro-batch 0. */
-	if (!is_later || units->has_no_sync) {
-		r = units->backend->ops->grad_acquire(units->backend, place->lane, unit);
+	if ((!is_later || units->has_no_sync) && !is_late(units, unit)) {
+		r = acquire(units, unit);
 		if (r)
 			return r;
 	}
-	units->wait_ns += gpt_now_ns() - begin_ns;
 	*ret_grads = (struct gpt_unit_grads){
 		.matrix_dtype = is_direct ? units->grad_dtype : ZINF_F32,
 		.keeps_matrices = is_later && is_direct,
@@ -175,30 +190,48 @@ int gpt_units_grads_begin(struct gpt_units *units, uint32_t unit, struct gpt_uni
 	return 0;
 }
 
-/* The gradients of a unit are computed: from the scratch into the buffer, and to the reduction when
- * due. */
-int gpt_units_grads_end(struct gpt_units *units, uint32_t unit)
+/* From the scratch into the buffer. In f32 the scratch has the sum of the micro-batches. */
+static void store(struct gpt_units *units, uint32_t unit, bool is_later)
 {
+	const struct gpt_layers_ops *ops = units->layers->ops;
 	const struct gpt_unit *u = &units->model->units[unit];
-	const struct gpt_units_place *place = &units->place;
-	bool is_later = place->micro_index > 0 && !units->is_sharded;
-	bool is_last = place->micro_index + 1 == place->micro_count;
 	float *next = units->other_grads;
 
 	for (uint32_t i = 0; i < u->param_count; i++) {
 		const struct gpt_param *param = &units->model->params[u->param_index + i];
 		const float *source = scratch_of(units, unit, param, &next);
-		uint16_t *target;
+		void *target;
 
 		if (!source)
 			continue;
-		target = gpt_backend_grad(units->backend, place->lane, u->param_index + i);
-		units->layers->ops->narrow(units->layers, param->element_count, source,
-		                           units->grad_dtype, is_later, target);
+		target = gpt_backend_grad(units->backend, units->place.lane, u->param_index + i);
+		if (units->grad_dtype == ZINF_F32)
+			ops->copy(units->layers, param->element_count, source, target);
+		else
+			ops->narrow(units->layers, param->element_count, source, units->grad_dtype,
+			            is_later, target);
 	}
+}
+
+/* The gradients of a unit are computed: from the scratch into the buffer, and to the reduction when
+ * due. */
+int gpt_units_grads_end(struct gpt_units *units, uint32_t unit)
+{
+	const struct gpt_units_place *place = &units->place;
+	bool is_later = place->micro_index > 0 && !units->is_sharded;
+	bool is_last = place->micro_index + 1 == place->micro_count;
+	bool is_due = units->is_sharded || units->has_no_sync || is_last;
+	bool is_wide = units->grad_dtype == ZINF_F32;
+	int r = 0;
+
+	/* In f32 the buffer is needed only when it is handed over. */
+	if (is_late(units, unit) && (is_wide ? is_due : !is_later || units->has_no_sync))
+		r = acquire(units, unit);
+	if (r)
+		return r;
+	if (is_due || !is_wide)
+		store(units, unit, is_later);
 	if (units->layers->error) /* No gradient that was not computed is handed over. */
 		return units->layers->error;
-	if (!units->is_sharded && !units->has_no_sync && !is_last)
-		return 0;
-	return units->backend->ops->reduce(units->backend, place->lane, unit);
+	return is_due ? units->backend->ops->reduce(units->backend, place->lane, unit) : 0;
 }

@@ -47,7 +47,8 @@ struct gpt_units {
 	struct gpt_units_place place;
 	/* Of 16-bit types, else NULL; where the layers compute: */
 	float *widened;     /* vectors of the unit in use */
-	float *embed_grads; /* gradients of the embeddings, in use all through backward */
+	float *embed_grads; /* gradients of the embeddings, in use all through backward; on a GPU
+	                     * also of f32 */
 	float *other_grads; /* of vectors of the other unit in use */
 	uint64_t wait_ns;   /* spent in unshard and grad_acquire; the caller resets it */
 };

@@ -216,6 +216,8 @@ static void check_elements(struct both *both)
 	both->gpu->ops->narrow(both->gpu, count, y.gpu, ZINF_BF16, true, (uint16_t *)halves.gpu);
 	both->cpu->ops->widen(both->cpu, 2 * count, (uint16_t *)halves.cpu, ZINF_BF16, wide.cpu);
 	both->gpu->ops->widen(both->gpu, 2 * count, (uint16_t *)halves.gpu, ZINF_BF16, wide.gpu);
+	both->cpu->ops->copy(both->cpu, count / 2, x.cpu, out.cpu);
+	both->gpu->ops->copy(both->gpu, count / 2, x.gpu, out.gpu);
 	both->cpu->ops->zero(both->cpu, count, x.cpu);
 	both->gpu->ops->zero(both->gpu, count, x.gpu);
 	expect_and_free(both, &x, "zero");

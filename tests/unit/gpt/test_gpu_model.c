@@ -143,6 +143,12 @@ Test(gpu_model, a_copy_from_the_gpu_that_fails_ends_the_run)
 	               "a copy from the GPU failed with code 999");
 }
 
+Test(gpu_model, a_copy_in_gpu_memory_that_fails_ends_the_backward)
+{
+	expect_failure("fail=cuMemcpyDtoDAsync:1:999", -EIO,
+	               "a copy in GPU memory failed with code 999");
+}
+
 Test(gpu_model, memory_that_is_not_zeroed_ends_the_backward)
 {
 	expect_failure("fail=cuMemsetD8Async:1:1", -EIO, "zeroing GPU memory failed with code 1");

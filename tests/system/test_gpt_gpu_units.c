@@ -18,7 +18,8 @@
 #define ON_GPU                                                           \
 	"--device gpu --gpu-driver $(dirname $program)/../libcuda.so.1 " \
 	"--cublas $(dirname $program)/../libcublas.so.12 "
-#define LOSSES(name) "| grep -o '\"loss\":[^,}]*' >" name " && test -s " name
+/* Of all ranks, whose lines come in any order. */
+#define LOSSES(name) "| grep -o '\"loss\":[^,}]*' | sort >" name " && test -s " name
 
 static void start_gpus(void)
 {

@@ -97,6 +97,28 @@ Test(gpt_gpu_units, an_arena_smaller_than_the_model_has_the_bits_of_the_cpu)
 	expect_same("gpus=2,order=shuffled:9", "--activations recompute", "--gpu-param-budget 6M");
 }
 
+Test(gpt_gpu_units, ranks_as_threads_have_the_bits_of_the_cpu)
+{
+	expect_same("gpus=2,order=shuffled:6", "--ranks 2 --strategy dp", "");
+}
+
+Test(gpt_gpu_units, micro_batches_under_no_sync_have_the_bits_of_the_cpu)
+{
+	expect_same("gpus=2,order=late", "--no-sync --grad-accum 3", "");
+}
+
+/* Where the CPU multiplies in bf16, the fake cuBLAS does it as well. */
+Test(gpt_gpu_units, bf16_has_the_bits_of_a_cpu_with_bf16)
+{
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("avx512bf16")) {
+		expect_same("gpus=2,order=late", "--bf16 --ranks 2 --grad-accum 2", "");
+		return;
+	}
+#endif
+	gpt_skip("this CPU has no AVX512-BF16");
+}
+
 Test(gpt_gpu_units, a_run_continues_on_the_other_device)
 {
 	skip_without_units();

@@ -38,7 +38,6 @@ Test(gpu_ways, gradient_is_handed_over_when_its_copy_has_ended)
 	while (!fake_daemon_count(job.fake, FAKE_ON_OP(ZI_OP_REDUCE)) && call_count++ < 100)
 		cr_assert_eq(zinf_ping(job.zinf), 0);
 	cr_expect_eq(fake_daemon_count(job.fake, FAKE_ON_OP(ZI_OP_REDUCE)), 1u);
-	cr_expect_gt(call_count, 1u);
 	gpu_leave(&job);
 }
 

@@ -193,10 +193,8 @@ $(GPT_FATBIN): $(GPT_CU) $(wildcard examples/gpt/element/*.h) examples/gpt/bf16.
 GPT_IMAGE := $(BUILD)/examples/gpt/gpu/image$(if $(NVCC),,_stub).o
 $(BUILD)/examples/gpt/gpu/image.o: CFLAGS += -DGPT_FATBIN='"$(GPT_FATBIN)"'
 $(BUILD)/examples/gpt/gpu/image.o: $(GPT_FATBIN)
-# Without units in GPU memory in libzinf the program says so.
-GPT_GPU := $(BUILD)/examples/gpt/gpu_backend$(if $(wildcard libclient/gpu/*.c),,_stub).o
 # All but the image.
-GPT_PARTS := $(filter-out %/gpu_backend.o,$(call objects,examples/gpt)) $(GPT_GPU)
+GPT_PARTS := $(call objects,examples/gpt)
 $(GPT): $(GPT_PARTS) $(GPT_IMAGE) $(LIBCLIENT_A)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

@@ -112,6 +112,8 @@ struct zi_client_unit {
 	uint32_t reduce_count;                    /* in this step */
 	uint32_t handed;                          /* the n-th unit of ours: see handed_count */
 	uint64_t unshard_ticket;                  /* under way after a deadline passed; 0 none */
+	bool is_part;                             /* only rows of it are unsharded, or under way: */
+	uint64_t part_args[6];                    /* as UNSHARD_PART was sent */
 	uint64_t acquire_ticket;
 	bool is_grad_held; /* between acquire and reduce */
 	bool is_frozen;    /* whole: it has no gradient; known from zinf_materialize() on */

@@ -217,7 +217,7 @@ bool zinf_param_is_resident(const struct zinf *zinf, uint32_t param)
 	if (!zinf || !zinf->is_materialized || param >= zinf->param_count)
 		return false;
 	unit = &zinf->units[zinf->params[param].unit];
-	return (unit->unshard_count && !zinf->gpu) || unit->is_writable;
+	return (unit->unshard_count && !unit->is_part && !zinf->gpu) || unit->is_writable;
 }
 
 void *zinf_grad_data(const struct zinf *zinf, uint32_t param)

@@ -47,6 +47,7 @@ static const struct sqe_kind sqe_kinds[_ZI_OP_COUNT] = {
 	[ZI_OP_STEP_OPTIONS] = { 0 },
 	[ZI_OP_GRAD_NORM] = { 0 },
 	[ZI_OP_STEP_DISCARD] = { 0 },
+	[ZI_OP_UNSHARD_PART] = { .has_unit = true, .arg_count = 1 + ZI_PART_WORDS },
 };
 
 static bool is_zero(const uint64_t *words, size_t words_count)

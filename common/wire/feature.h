@@ -29,3 +29,4 @@
 #define ZI_FEATURE_STATE (1ull << 23) /* STATE_*, ZI_PARAM_WRITE_KEEP */
 #define ZI_FEATURE_EXIST (1ull << 24) /* ZI_ATTACH_MUST_EXIST */
 #define ZI_FEATURE_GPU   (1ull << 25) /* GPU_*: gpu.h */
+#define ZI_FEATURE_PART  (1ull << 26) /* UNSHARD_PART */

@@ -65,6 +65,7 @@ static const char *const opcode_names[_ZI_OP_COUNT] = {
 	[ZI_OP_STEP_OPTIONS] = "step_with",
 	[ZI_OP_GRAD_NORM] = "grad_norm",
 	[ZI_OP_STEP_DISCARD] = "step_discard",
+	[ZI_OP_UNSHARD_PART] = "unshard_part",
 };
 
 static void assert_entries(uint32_t entries)

@@ -25,6 +25,9 @@
 
 /* Parameters in a slot of GRAD_UNUSED. */
 #define ZI_UNUSED_BITS 320u
+/* Runs of subgroups in a slot of UNSHARD_PART, in this many words. */
+#define ZI_PART_BITS  320u
+#define ZI_PART_WORDS (ZI_PART_BITS / 64)
 
 #define ZI_UPLINK_MAGIC     0x4b4e494c50554e5aull /* "ZNUPLINK" */
 #define ZI_DOWNLINK_MAGIC   0x4b4e4c4e57444e5aull /* "ZNDWNLNK" */
@@ -61,6 +64,9 @@ enum zi_opcode {
 	ZI_OP_STEP_OPTIONS = 18, /* options in the uplink: of a step with ZI_STEP_DEFERRED */
 	ZI_OP_GRAD_NORM = 19,
 	ZI_OP_STEP_DISCARD = 20,
+	/* With ZI_FEATURE_PART. Of a unit, cut into runs of args[0] subgroups, the runs whose bits
+	 * are set in args[1] to [5]: the rank reads no others. */
+	ZI_OP_UNSHARD_PART = 21,
 	_ZI_OP_COUNT,
 };
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/cleanup.h"
 #include "common/base/err.h"
 #include "common/wire/check.h"
 #include "daemon/session/complete.h"
@@ -54,6 +55,7 @@ static const struct sess_verb verbs[_ZI_OP_COUNT] = {
 	[ZI_OP_STEP_OPTIONS] = { .handle = zero_step_options, .has_options = true },
 	[ZI_OP_GRAD_NORM] = { .handle = zero_grad_norm, .is_computing = true },
 	[ZI_OP_STEP_DISCARD] = { .handle = zero_step_discard },
+	[ZI_OP_UNSHARD_PART] = { .handle = zero_unshard_part },
 };
 
 /* Of a step, as the options are: a private copy is checked and used. */
@@ -159,8 +161,9 @@ static void sess_op_done(struct zero_op *zero_op)
 				sqe.args[1] = 1 + (uint64_t)op->op.culprit_unit;
 			if (op->opcode == ZI_OP_STEP)
 				sqe.args[2] = op->op.unused_count;
-		} else if (op->opcode == ZI_OP_UNSHARD || op->opcode == ZI_OP_GRAD_ACQUIRE ||
-		           op->opcode == ZI_OP_TENSOR_ALLOC || op->opcode == ZI_OP_TENSOR_GET) {
+		} else if (op->opcode == ZI_OP_UNSHARD || op->opcode == ZI_OP_UNSHARD_PART ||
+		           op->opcode == ZI_OP_GRAD_ACQUIRE || op->opcode == ZI_OP_TENSOR_ALLOC ||
+		           op->opcode == ZI_OP_TENSOR_GET) {
 			sqe.args[0] = op->op.offset_bytes;
 		} else if (op->opcode == ZI_OP_STEP_BEGIN) {
 			sqe.args[0] = op->op.micro_batches;
@@ -187,6 +190,9 @@ static void sess_submit(struct sess *session, const struct zi_sqe *sqe,
 	op->op.bytes = sqe->args[1];
 	op->op.ticket = sqe->user_data;
 	op->op.unused = &sqe->args[1];
+	/* Of UNSHARD_PART: more subgroups than there are in a run are all of them. */
+	op->op.part_run = (uint32_t)ZI_MIN(sqe->args[0], (uint64_t)UINT32_MAX);
+	memcpy(op->op.part, &sqe->args[1], sizeof(op->op.part));
 	session->inflight_count++;
 	sess_ref(session);
 	sess_count(session->shard, sqe->opcode, 1);

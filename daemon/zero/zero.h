@@ -81,6 +81,9 @@ struct zero_op {
 	uint32_t root;    /* PARAM_WRITE_END, STATE_WRITE */
 	bool keeps_state; /* PARAM_WRITE_END: the unit's optimizer state stays */
 	struct zero_state_range state;
+	/* UNSHARD_PART: subgroups of a run, and bits of the runs that are read; 0: all of it */
+	uint32_t part_run;
+	uint64_t part[ZI_PART_WORDS];
 	const uint64_t *unused; /* GRAD_UNUSED: bits of ZI_UNUSED_BITS parameters from `id` on */
 	const void *blob;       /* STEP, COMMIT: copied before the submitting call returns */
 	uint64_t blob_bytes;
@@ -277,6 +280,7 @@ const void *zero_blob(struct zero_rank *rank, uint64_t *ret_bytes);
 /* ---- ring operations: ZI_OP_UNSHARD … ZI_OP_BARRIER, one entry each in session/dispatch ---- */
 
 void zero_unshard(struct zero_rank *rank, struct zero_op *op);
+void zero_unshard_part(struct zero_rank *rank, struct zero_op *op);
 void zero_reshard(struct zero_rank *rank, struct zero_op *op);
 void zero_prefetch(struct zero_rank *rank, struct zero_op *op);
 void zero_grad_acquire(struct zero_rank *rank, struct zero_op *op);

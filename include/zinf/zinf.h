@@ -489,6 +489,7 @@ ZINF_API int zinf_barrier(struct zinf *zinf);
 #include <zinf/layout.h>
 #include <zinf/lr.h>
 #include <zinf/replica.h>
+#include <zinf/rows.h>
 #include <zinf/scaler.h>
 #include <zinf/snapshot.h>
 #include <zinf/state.h>

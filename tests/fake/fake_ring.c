@@ -86,7 +86,8 @@ static void complete(struct fake_daemon *fake, const struct zi_sqe *sqe)
 		cqe.result = fake->options.fail_error;
 		if (fake->options.fail_text)
 			put_text(fake, &cqe, fake->options.fail_text);
-	} else if (sqe->opcode == ZI_OP_UNSHARD && fake_is_pooled(fake)) {
+	} else if ((sqe->opcode == ZI_OP_UNSHARD || sqe->opcode == ZI_OP_UNSHARD_PART) &&
+	           fake_is_pooled(fake)) {
 		cqe.values[0] = pool_place(fake, sqe->unit);
 	} else if (sqe->opcode == ZI_OP_GRAD_ACQUIRE && fake->options.has_buckets) {
 		cqe.values[0] = bucket_place(fake, sqe->unit);

@@ -193,6 +193,8 @@ static void take_submit(struct peer *peer, struct fuzz_input *input)
 			sqe.args[1] = (uint64_t)argument << 9;
 		if (opcode == ZI_OP_CANCEL)
 			sqe.args[0] = peer->sq_tail - 1u - argument % 4u;
+		if (opcode == ZI_OP_UNSHARD_PART)
+			sqe.args[1] = argument;
 		peer_push(peer, &sqe);
 		return;
 	}

@@ -43,6 +43,8 @@ struct zero_unit {
 	uint32_t reduce_count; /* subgroups that are being reduced */
 	bool is_ready;         /* its update may begin: nobody uses it any more */
 	uint32_t update_count; /* subgroups that are not yet at this step */
+	bool has_part_waiting; /* ranks wait for some of these */
+	bool is_part_used;     /* since its last update a rank used a part of it first */
 	uint32_t pooled_count; /* subgroups that are being updated in the pool */
 	uint32_t place;        /* in the foretold order */
 	uint32_t write_count;  /* subgroups whose new parameters are not yet in the store */
@@ -76,6 +78,7 @@ struct zero_subgroup {
 	struct zero_spill_slot *spill_slot; /* on its way there */
 	struct zi_list spill_link;
 	bool is_param_next; /* as its unit's: of this step, whatever others of the unit are */
+	bool is_update_due; /* one of its unit's update_count; undefined where that is 0 */
 	bool is_reset;      /* state counts as zero since param_write_end, whatever is committed */
 	bool is_state_next; /* a rank wrote its state, which the commit to come stores */
 	void *memory;       /* resident state; NULL: goes through staging */

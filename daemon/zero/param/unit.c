@@ -15,6 +15,7 @@
 #include "daemon/zero/job/job.h"
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/job/op.h"
+#include "daemon/zero/param/part.h"
 #include "daemon/zero/param/residency.h"
 #include "daemon/zero/step/discard.h"
 #include "daemon/zero/step/step.h"
@@ -55,9 +56,13 @@ void unit_try_unshard(struct zero_op *op)
 		return;
 	}
 	/* After its step() a rank wants the parameters of the next one. */
-	if (unit->update_count || unit->is_copying ||
-	    (job->step.phase == ZERO_STEP_STEPPING && has_stepped))
+	if (unit->is_copying || (job->step.phase == ZERO_STEP_STEPPING && has_stepped))
 		return;
+	if (unit->update_count && !part_is_updated(job, op)) {
+		job->units[op->unit].has_part_waiting |= op->part_run > 0;
+		part_prefer(job, op);
+		return;
+	}
 	if (rank->pin_counts[op->unit] == UINT32_MAX) {
 		op_fail(op, -EOVERFLOW, "unit '%s' is unsharded too often",
 		        job->layout.units[op->unit].name);
@@ -80,6 +85,7 @@ void unit_try_unshard(struct zero_op *op)
 		residency_take(op);
 	}
 	rank->pin_counts[op->unit]++;
+	job->units[op->unit].is_part_used |= op->part_run > 0;
 	job->units[op->unit].users_mask |= 1ull << rank->number;
 	op_complete(op, 0);
 }
@@ -99,8 +105,13 @@ void unit_updated(struct zero_job *job, uint32_t index)
 	struct zero_unit *unit = &job->units[index];
 
 	assert(unit->update_count > 0);
-	if (--unit->update_count)
+	if (--unit->update_count) {
+		if (!unit->has_part_waiting)
+			return;
+		unit->has_part_waiting = false; /* Until one of them is to wait on. */
+		ops_retry(job);
 		return;
+	}
 	/* Parameters are there, and gradients are no longer needed. */
 	grad_release(job, index, UINT64_MAX);
 	/* In the store, or in the slots of those who write them: item_lend.h. */
@@ -128,14 +139,7 @@ int unit_refuse_foreign(struct zero_op *op)
 	                     set_format(set_of(job, op->unit)->members).chars, op->rank->number);
 }
 
-/**
- * zero_unshard() - wait until the unit is at the current step, and pin it
- * @op: unit; completes when it is
- *
- * -EBUSY its last gradient was handed over, and the step promised update_early. Context: shard
- * thread.
- */
-void zero_unshard(struct zero_rank *rank, struct zero_op *op)
+static void unshard(struct zero_rank *rank, struct zero_op *op)
 {
 	struct zero *zero = rank->job->zero;
 
@@ -147,6 +151,38 @@ void zero_unshard(struct zero_rank *rank, struct zero_op *op)
 		if (op->has_waited)
 			stall_look(rank->job); /* It stands still now. */
 	}
+	zero_drain(zero);
+}
+
+/**
+ * zero_unshard() - wait until the unit is at the current step, and pin it
+ * @op: unit; completes when it is
+ *
+ * -EBUSY its last gradient was handed over, and the step promised update_early. Context: shard
+ * thread.
+ */
+void zero_unshard(struct zero_rank *rank, struct zero_op *op)
+{
+	op->part_run = 0;
+	unshard(rank, op);
+}
+
+/**
+ * zero_unshard_part() - the same, as soon as the part that the rank reads is at the current step
+ * @op: unit, part_run, part
+ *
+ * -EINVAL part_run is 0.
+ */
+void zero_unshard_part(struct zero_rank *rank, struct zero_op *op)
+{
+	struct zero *zero = rank->job->zero;
+
+	if (op->part_run) {
+		unshard(rank, op);
+		return;
+	}
+	if (op_begin(rank, op, ZI_OP_UNSHARD))
+		op_fail(op, -EINVAL, "unshard_part of runs of 0 subgroups");
 	zero_drain(zero);
 }
 

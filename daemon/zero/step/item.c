@@ -358,6 +358,7 @@ static void item_write(struct zero_item *item)
 	item_set(item, ZERO_ITEM_WRITING);
 	item->move_count++; /* Who hears of it may borrow it (item_lend.h): it is not over yet. */
 	if (kind == ZERO_PIPELINE_UPDATE) {
+		item->subgroup->is_update_due = false;
 		unit_updated(item->job, item->subgroup->unit);
 		if (!item->is_copy)
 			params_updated(item->job, item->subgroup);

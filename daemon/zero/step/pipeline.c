@@ -181,6 +181,9 @@ static void unit_ready(struct zero_job *job, uint32_t index)
 	if (unit->is_frozen)
 		return;
 	unit->update_count = unit->here_count;
+	unit->has_part_waiting = false;
+	for (uint32_t i = 0; i < unit->subgroup_count; i++)
+		job->subgroups[unit->subgroup_first + i].is_update_due = true;
 	if (!job->residency)
 		return;
 	if (job_stores_param(job))
@@ -222,12 +225,10 @@ void pipeline_arm(struct zero_job *job)
 			unit_ready(job, i);
 	queue_ready_all(job);
 	params_update(job);
-	/* Parameters that an early update has written already: the next forward's come first. Over
-	 * nodes there are units of which nothing is updated here. */
-	if (job->residency && job->across)
-		residency_changed(job);
-	else if (job->residency)
-		residency_pump(job);
+	/* Ranks that have called step() wait for units that an early update has finished, and, over
+	 * nodes, for units of which nothing is updated here. Parameters that are written already
+	 * are loaded: the next forward's come first. */
+	residency_changed(job);
 	compute_loaded(job);
 	pipeline_pump(job);
 }

@@ -210,7 +210,11 @@ static void note_arrival(struct zero_queue *queue, uint32_t unit)
 	*next = unit;
 }
 
-/* The subgroups of @index that have not begun move up before what is ready already. */
+/*
+ * The subgroups of @index that have not begun move up before what is ready already. Of a unit that
+ * is used in part first (an embedding) they come behind that: ranks name the part that they wait
+ * for (queue_prefer()), and the next forward needs the rest last.
+ */
 void queue_ready(struct zero_job *job, uint32_t index)
 {
 	struct zero_queue *queue = &job->queue;
@@ -218,6 +222,9 @@ void queue_ready(struct zero_job *job, uint32_t index)
 	uint32_t target = queue->begun_count;
 
 	note_arrival(queue, index);
+	if (job->units[index].is_part_used)
+		target += queue->ready_count;
+	job->units[index].is_part_used = false;
 	for (uint32_t i = queue->begun_count + queue->ready_count; i < queue->count; i++) {
 		uint32_t moved = places[i];
 
@@ -226,6 +233,26 @@ void queue_ready(struct zero_job *job, uint32_t index)
 		memmove(&places[target + 1], &places[target], (i - target) * sizeof(*places));
 		places[target++] = moved;
 		queue->ready_count++;
+	}
+}
+
+/* See queue.h. */
+void queue_prefer(struct zero_job *job,
+                  bool (*is_wanted)(const void *arg, const struct zero_subgroup *subgroup),
+                  const void *arg)
+{
+	struct zero_queue *queue = &job->queue;
+	uint32_t *places = queue->places;
+	uint32_t target = queue->begun_count;
+	uint32_t end = queue->begun_count + queue->ready_count;
+
+	for (uint32_t i = target; i < end; i++) {
+		uint32_t moved = places[i];
+
+		if (!is_wanted(arg, &job->subgroups[moved]))
+			continue;
+		memmove(&places[target + 1], &places[target], (i - target) * sizeof(*places));
+		places[target++] = moved;
 	}
 }
 

@@ -25,4 +25,8 @@ void queue_take(struct zero_job *job);
 void queue_return(struct zero_job *job, const struct zero_subgroup *subgroup);
 void queue_ready(struct zero_job *job, uint32_t unit);
 void queue_ready_all(struct zero_job *job);
+/* Ready subgroups that are wanted come before the other ready ones. */
+void queue_prefer(struct zero_job *job,
+                  bool (*is_wanted)(const void *arg, const struct zero_subgroup *subgroup),
+                  const void *arg);
 void queue_add(struct zero_job *job, const struct zero_subgroup *subgroup);

@@ -58,6 +58,7 @@ static void read_headers(struct names *names)
 	read_names(names, "include/zinf/wait.h", "\nZINF_API ");
 	read_names(names, "include/zinf/lr.h", "\nZINF_API ");
 	read_names(names, "include/zinf/replica.h", "\nZINF_API ");
+	read_names(names, "include/zinf/rows.h", "\nZINF_API ");
 	read_names(names, "include/zinf/scaler.h", "\nZINF_API ");
 	read_names(names, "include/zinf/snapshot.h", "\nZINF_API ");
 	read_names(names, "include/zinf/state.h", "\nZINF_API ");

@@ -58,6 +58,8 @@ struct zero {
 	char seen_blob[64]; /* of the last STEP */
 	bool seen_keeps;    /* of the last PARAM_WRITE_END */
 	struct zero_state_range seen_state;
+	uint32_t seen_run; /* of the last UNSHARD_PART, as is */
+	uint64_t seen_part[ZI_PART_WORDS];
 	uint32_t seen_root;
 	/* Of exports and imports. */
 	bool moves; /* extents are taken, and under way until fake_read_done(), fake_put_done() */
@@ -392,6 +394,13 @@ DOUBLE const void *zero_blob(struct zero_rank *rank, uint64_t *ret_bytes)
 
 DOUBLE void zero_unshard(struct zero_rank *rank, struct zero_op *op)
 {
+	fake_take(rank, op);
+}
+
+DOUBLE void zero_unshard_part(struct zero_rank *rank, struct zero_op *op)
+{
+	fake.seen_run = op->part_run;
+	memcpy(fake.seen_part, op->part, sizeof(fake.seen_part));
 	fake_take(rank, op);
 }
 

@@ -23,7 +23,7 @@ Test(control, hello_is_answered_with_the_version_and_the_features_there_are)
 	                     ZI_FEATURE_COLL_ABORT | ZI_FEATURE_COLL_VERSION | ZI_FEATURE_TRAINING |
 	                     ZI_FEATURE_SETS | ZI_FEATURE_STATE_NODES | ZI_FEATURE_FROZEN |
 	                     ZI_FEATURE_FORWARD | ZI_FEATURE_LOST | ZI_FEATURE_STEPS |
-	                     ZI_FEATURE_STATE | ZI_FEATURE_EXIST | ZI_FEATURE_GPU,
+	                     ZI_FEATURE_STATE | ZI_FEATURE_EXIST | ZI_FEATURE_GPU | ZI_FEATURE_PART,
 	             "and no NVMe");
 	cr_assert_eq(client->in.hello.coll_version, ZI_COLL_VERSION);
 	cr_assert_eq(client->in.header.sequence, 1);

@@ -103,6 +103,27 @@ Test(shard, each_opcode_reaches_zero_with_its_unit)
 	client_close(client);
 }
 
+Test(shard, part_of_a_unit_reaches_zero_with_its_runs)
+{
+	struct client *client = client_attach();
+	struct zi_materialize materialize = { 0 };
+	struct zi_sqe sqe = { .user_data = 9,
+		              .opcode = ZI_OP_UNSHARD_PART,
+		              .unit = 3,
+		              .args = { UINT64_MAX, 1, 0, 0, 0, 1ull << 63 } };
+
+	client_send(client, &materialize, ZI_MESSAGE_MATERIALIZE, sizeof(materialize));
+	settle();
+	cr_assert_eq(client_receive(client), ZI_MESSAGE_MATERIALIZED);
+	cr_assert_eq(zi_ring_push(&client->sq, &sqe), 0);
+	turn();
+	cr_assert_eq(client_reap(client).user_data, 9);
+	cr_assert_eq(fake.seen_run, UINT32_MAX, "as many subgroups as there can be");
+	cr_assert_eq(fake.seen_part[0], 1);
+	cr_assert_eq(fake.seen_part[4], 1ull << 63);
+	client_close(client);
+}
+
 Test(shard, each_opcode_of_tensors_brings_its_words_there_and_back)
 {
 	struct client *client = client_attach();

@@ -307,6 +307,19 @@ class Session:
         with self.waits.of("unshard", unit):
             self._wait_call(self._library.zinf_unshard, unit)
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether unshard_rows() waits for less than unshard() does."""
+        return self._library.has("zinf_unshard_rows")
+
+    def unshard_rows(self, unit: int, param: int, address: int, count: int) -> None:
+        """Wait until rows of a parameter of the unit are present, and pin the unit.
+
+        address: of `count` int64, the rows. reshard() comes before any other use of the unit.
+        """
+        with self.waits.of("unshard", unit):
+            self._wait_call(self._function("zinf_unshard_rows"), param, address, count)
+
     def reshard(self, unit: int) -> None:
         """End one use of a unit."""
         self._call(self._library.zinf_reshard, unit)

@@ -78,5 +78,15 @@ class Training(unittest.TestCase):
         self.assertLess(found[0][1], found[1][1])
 
 
+class Room(unittest.TestCase):
+    def test_beside_a_gradient_is_for_two_of_any_other_unit(self) -> None:
+        page = 1 << 20  # elements of two bytes
+        self.assertTrue(budgets.leaves_room([6 * page, page, page], 2, 0, 0))
+        self.assertFalse(budgets.leaves_room([6 * page, page, page], 2, 1, 0))
+        self.assertTrue(budgets.leaves_room([6 * page, page, page], 2, 0, 16 << 20))
+        self.assertFalse(budgets.leaves_room([6 * page, page, page], 2, 0, (16 << 20) - 1))
+        self.assertTrue(budgets.leaves_room([6 * page], 2, 0, 0))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -144,6 +144,7 @@ OPTIONAL: dict[str, Prototype] = {
     "zinf_interrupt": (None, [pointer]),
     "zinf_layout": (at(LayoutField), [at(u32)]),
     "zinf_param_is_resident": (flag, [pointer, u32]),
+    "zinf_unshard_rows": (result, [pointer, u32, pointer, size]),
     "zinf_step_with": (result, [pointer, at(StepOptions), text, size, at(u64)]),
     "zinf_grad_norm": (result, [pointer, at(f64)]),
     "zinf_step_discard": (result, [pointer]),

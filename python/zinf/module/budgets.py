@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["grad_budget", "param_budget"]
+__all__ = ["grad_budget", "leaves_room", "param_budget"]
 
 _PAGE = 2 << 20  # of the daemon's memory; it takes small pages for a small model
 _WORTH = 16 << 20  # bytes below which the daemon's choice stays
@@ -53,3 +53,15 @@ def grad_budget(counts: Sequence[int], width: int, ranks: int) -> int:
     found = _around(sizes, _BUCKETS)
     is_less = found <= 2 * sizes[0] and found + _WORTH <= min(default, sum(sizes))
     return found if is_less else 0
+
+
+def leaves_room(counts: Sequence[int], width: int, index: int, budget: int) -> bool:
+    """Whether a unit may have its gradient in zinf while others are computed.
+
+    index: of the unit. budget: grad_budget_bytes; 0: the daemon's choice, two of the largest unit.
+    Two of any other unit fit beside it.
+    """
+    sizes = [_sizes([count], width)[0] for count in counts]
+    others = [size for number, size in enumerate(sizes) if number != index]
+    room = (budget or 2 * max(sizes)) - sizes[index]
+    return not others or room >= 2 * max(others)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import weakref
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,8 @@ from ..errors import (
     ZinfError,
 )
 from ..session import Session, StepOptions, StepStats
-from . import hooks, memory, parameter, state, units
+from ..width import width_of
+from . import budgets, hooks, memory, parameter, state, units
 from .gradients import Gradients, watch_parameter
 from .parameter import NoDispatch
 from .units import Slot, Unit
@@ -150,7 +152,11 @@ class Engine:
         if is_new:
             session.commit()
         self._renew_hooks()
-        for unit in self.units:
+        counts = [sum(math.prod(slot.shape) for slot in unit.trained) for unit in self.units]
+        for number, unit in enumerate(self.units):
+            unit.has_room = budgets.leaves_room(
+                counts, width_of(self.dtype), number, session.config.grad_budget_bytes
+            )
             for slot in unit.trained:
                 width = session.config.grad_dtype
                 dtype = getattr(torch, width) if width else self.dtype
@@ -202,16 +208,45 @@ class Engine:
 
     def bring(self, unit: Unit) -> None:
         """Have the parameters of a unit present. Unit.hold() calls it."""
+        if unit.is_part:  # Ctrl-C ended hold_rows().
+            self.take(unit)
         if not unit.is_writable and not unit.is_resident:  # It is where Ctrl-C ended hold().
             self.session.unshard(unit.index)
         unit.is_resident = True
+        self._note(unit)
+
+    def brings_rows(self, unit: Unit) -> bool:
+        """Whether an embedding of the unit waits for the rows that it reads, and no others.
+
+        The update of an embedding ends a step, and the next forward begins with it.
+        """
+        return (
+            self.session.has_rows
+            and not self._in_backward
+            and not unit.is_resident
+            and not unit.stays_after_forward
+        )
+
+    @property
+    def takes_parts(self) -> bool:
+        """Whether uses of a parameter may bring their gradients one by one (direct.py).
+
+        So does a recomputation in backward: it repeats the forward.
+        """
+        return self.gradients.takes_parts
+
+    def bring_rows(self, slot: Slot, rows: torch.Tensor) -> None:
+        """Have rows of a parameter present. rows: (n,) int64. Unit.hold_rows() calls it."""
+        unit = slot.unit
+        self.session.unshard_rows(unit.index, slot.index, rows.data_ptr(), rows.numel())
+        unit.is_part = unit.is_resident = True
         self._note(unit)
 
     def take(self, unit: Unit) -> None:
         """Give the parameters of a unit back. Unit.release() calls it."""
         if unit.is_writable:
             return
-        unit.is_resident = False
+        unit.is_resident = unit.is_part = False
         if not self.session.is_closed:
             self.session.reshard(unit.index)
 
@@ -230,12 +265,19 @@ class Engine:
             if not following.holds:
                 self.session.prefetch(following.index)
 
-    def enter(self, unit: Unit, args: Any) -> None:
-        """Begin a forward pass of a unit's module."""
+    def enter(self, unit: Unit, args: Any, *, is_lookup: bool = False) -> None:
+        """Begin a forward pass of a unit's module.
+
+        is_lookup: it is an embedding, which holds its rows itself.
+        """
         if self._in_backward and not hooks.is_inside_backward():
             self._end_backward(is_broken=True)
         if unit.depth and not self._always_leaves and not self._in_backward and unit.is_rest:
             self._drop_forwards()  # a forward pass ended by an exception
+        if is_lookup and not unit.holds and self.brings_rows(unit):
+            unit.lookup_count += 1
+            unit.call_count += 1
+            return
         unit.hold()
         unit.depth += 1
         if not self._in_backward:
@@ -247,6 +289,9 @@ class Engine:
 
     def leave(self, unit: Unit, result: Any) -> None:
         """End a forward pass of a unit's module, also one that an exception ended."""
+        if unit.lookup_count:
+            unit.lookup_count -= 1
+            return
         if not unit.depth:
             return
         unit.depth -= 1
@@ -277,6 +322,7 @@ class Engine:
     def _drop_forwards(self) -> None:
         """Forget forward passes that ended without their hook."""
         for unit in self.units:
+            unit.lookup_count = 0
             while unit.depth:
                 unit.depth -= 1
                 unit.release()
@@ -381,6 +427,7 @@ class Engine:
             self._ticket = self.session.step(blob)
         self._stats = None
         self._end_step()
+        self.gradients.forget_parts()
         self._generation += 1
         self._renew_hooks()
 
@@ -679,7 +726,7 @@ def _after_fork() -> None:
     for engine in list(_living):
         engine._ticket = 0
         for unit in engine.units:
-            unit.is_resident = unit.is_writable = False
+            unit.is_resident = unit.is_writable = unit.is_part = False
             unit.holds = 0
             unit.is_kept = unit.is_pinned = False
 

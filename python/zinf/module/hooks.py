@@ -2,7 +2,8 @@
 """Hooks of a model: when its units come and go.
 
 forward    a pre-hook holds the unit, a hook releases it. The rest stays for backward. A unit of
-           several modules (tied weights) comes for each of them
+           several modules (tied weights) comes for each of them. An embedding holds only the rows
+           that it reads, while it reads them (parameter.py)
 backward   the hook of an operation's result (parameter.py) keeps the unit. It goes when the
            gradient of the block's input is there, or all its own gradients; else at the end.
            The backward of an embedding needs no values: its unit does not come
@@ -84,10 +85,12 @@ class _Before(ModuleHook):
         super().__init__(module)
         self._engine = engine
         self._unit = unit
+        # A class that is derived from it may use the weight in another way.
+        self._is_lookup = type(module) is nn.Embedding
 
     def __call__(self, module: nn.Module, args: Any) -> None:
         if self.is_mine(module):
-            self._engine.enter(self._unit, args)
+            self._engine.enter(self._unit, args, is_lookup=self._is_lookup)
 
 
 class _After(ModuleHook):

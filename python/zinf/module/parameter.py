@@ -31,9 +31,10 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 
 from ..errors import ReadOnlyParameter, ZinfError
+from . import direct
 
 if TYPE_CHECKING:
-    from .units import Slot
+    from .units import Slot, Unit
 
 __all__ = ["Guarded", "GuardedParameter", "GuardedTensor", "guard", "install", "plain"]
 
@@ -212,11 +213,16 @@ def _no(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def _compute(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], needs_values: bool = True
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    needs_values: bool = True,
+    is_direct: bool = False,
 ) -> Any:
     """Run an operation that reads: the unit stays meanwhile.
 
-    needs_values: whether the backward of the operation reads the parameters.
+    needs_values: whether the backward of the operation reads the parameters. is_direct: whether
+    their gradient does not go through autograd.
     """
     slots = _slots(args, kwargs)
     out = kwargs.get("out")
@@ -225,12 +231,15 @@ def _compute(
     held = []
     try:
         for slot in slots:
-            if not slot.unit.is_resident:
+            if not slot.unit.is_resident or slot.unit.is_part:
                 slot.unit.hold()
                 held.append(slot.unit)
         with NoDispatch():
             result = func(*args, **kwargs)
         _mark(result, slots, needs_values=needs_values)
+        if not is_direct and torch.is_grad_enabled():
+            for slot in slots:
+                slot.is_dense = True
     finally:
         for unit in held:
             unit.release()
@@ -346,12 +355,78 @@ def _write_if(position: int, name: str) -> Handler:
 
 
 def _embed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    weight = args[1] if len(args) > 1 else kwargs.get("weight")
+    weight: Any = args[1] if len(args) > 1 else kwargs.get("weight")
     max_norm = args[3] if len(args) > 3 else kwargs.get("max_norm")
     if max_norm is not None and isinstance(weight, Guarded):
         _refuse(weight._zinf, "max_norm of an embedding")
-    # embedding_bag() with weights of samples has a backward that reads the parameter.
-    return _compute(func, args, kwargs, needs_values=_name_of(func) != "embedding")
+    if _name_of(func) != "embedding":
+        # embedding_bag() with weights of samples has a backward that reads the parameter.
+        return _compute(func, args, kwargs)
+    rows: Any = args[0] if args else kwargs.get("input")
+    held = _hold_rows(weight, rows)
+    try:
+        options = dict(zip(_EMBEDDING_OPTIONS, args[2:]), **kwargs)
+        if not _is_whole(weight) or not direct.takes_embedding(weight._zinf, rows, options):
+            return _compute(func, args, kwargs, needs_values=False)
+        padding = options.get("padding_idx")
+
+        def call(*_: Any, **__: Any) -> Any:
+            return direct.embedding(weight._zinf, lambda: _unguarded(weight), rows, padding)
+
+        return _compute(call, args, kwargs, needs_values=False, is_direct=True)
+    finally:
+        if held is not None:
+            held.release()
+
+
+# Those behind `input` and `weight`.
+_EMBEDDING_OPTIONS = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
+
+
+def _is_whole(tensor: Any) -> bool:
+    """Whether a tensor is a parameter, and not a view of one."""
+    return isinstance(tensor, Guarded) and isinstance(tensor, torch.nn.Parameter)
+
+
+def _linear(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    names = ("input", "weight", "bias")
+    values: list[Any] = [
+        args[place] if len(args) > place else kwargs.get(name) for place, name in enumerate(names)
+    ]
+    x, weight, bias = values
+    if not _is_whole(weight) or not direct.takes_linear(weight._zinf, x, bias):
+        return _compute(func, args, kwargs)
+
+    def call(*_: Any, **__: Any) -> Any:
+        return direct.linear(weight._zinf, lambda: _unguarded(weight), x)
+
+    return _compute(call, args, kwargs, is_direct=True)
+
+
+def _differentiate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Refuse torch.autograd.grad() of a parameter whose gradient is not autograd's alone."""
+    inputs = args[1] if len(args) > 1 else kwargs.get("inputs")
+    if kwargs.get("create_graph"):
+        inputs = ()  # It is refused for that.
+    for item in inputs if isinstance(inputs, (list, tuple)) else (inputs,):
+        if isinstance(item, Guarded) and item._zinf.part_count:
+            raise ZinfError(
+                f"torch.autograd.grad() of parameter '{item._zinf.name}': an embedding or a head "
+                "puts its gradient into zinf's memory. Use backward(), or compute it on "
+                "copy.deepcopy(model)"
+            )
+    return _compute(func, args, kwargs)
+
+
+def _hold_rows(weight: Any, rows: Any) -> Unit | None:
+    """Hold the rows of a parameter that an embedding reads. None: it needs the whole unit."""
+    if not _is_whole(weight):
+        return None
+    if type(rows) is not torch.Tensor or rows.dtype not in (torch.int64, torch.int32):
+        return None
+    slot = weight._zinf
+    is_held = rows.numel() > 0 and rows.device.type == "cpu" and slot.unit.hold_rows(slot, rows)
+    return slot.unit if is_held else None
 
 
 def _normalize(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -569,6 +644,8 @@ _SPECIAL: dict[str, Handler] = {
     "is_shared": _no,
     "is_pinned": _no,
     "requires_grad_": _set_requires_grad,
+    "linear": _linear,
+    "grad": _differentiate,
     "embedding": _embed,
     "embedding_bag": _embed,
     "batch_norm": _normalize,

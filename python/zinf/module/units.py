@@ -48,6 +48,7 @@ class Slot:
 
     __slots__ = (
         "address",
+        "beside",
         "byte_count",
         "end",
         "final_round",
@@ -55,12 +56,14 @@ class Slot:
         "group",
         "hook",
         "index",
+        "is_dense",
         "is_trained",
         "memory",
         "name",
         "names",
         "node",
         "parameter",
+        "part_count",
         "round",
         "rounds",
         "shape",
@@ -84,6 +87,14 @@ class Slot:
         self.round = -1  # the newest backward pass with a gradient
         self.rounds = 0  # backward passes of this step with a gradient
         self.final_round = -1
+        self.part_count = 0  # uses whose gradient is a part that has not come (direct.py)
+        self.is_dense = False  # autograd recorded a use, and has not brought its gradient
+        self.beside: torch.Tensor | None = None  # parts that are not in zinf's buffer yet
+
+    @property
+    def has_more(self) -> bool:
+        """Whether more of the gradient may come in this backward pass."""
+        return self.part_count > 0 or self.is_dense
 
 
 class Unit:
@@ -103,7 +114,9 @@ class Unit:
         self.holds = 0  # uses of the parameters; zinf knows of the first and the last
         self._is_resident = False
         self.is_writable = False
+        self.is_part = False  # only rows of a parameter are present
         self.depth = 0  # forward passes of the module that are under way
+        self.lookup_count = 0  # the same of embeddings, which do not hold the unit
         self.is_kept = False  # held by the backward pass, or for it
         self.is_pinned = False  # held by unshard() of FSDPModule
         self.stays_after_forward = plan.is_rest  # until the backward pass
@@ -117,6 +130,8 @@ class Unit:
         # ---- gradients of this step ----
         self.is_acquired = False
         self.is_handed = False
+        self.has_parts = False  # direct.py brings gradients of uses
+        self.has_room = True  # other units have memory for gradients beside this one
         self.round_count = 0  # parameters with a gradient in this backward pass
         self.full_count = 0  # parameters with the gradients of all micro-batches
         self.final_count = 0  # parameters with one in the last micro-batch, after no_sync()
@@ -138,6 +153,20 @@ class Unit:
         if not self.holds:
             self.engine.bring(self)
         self.holds += 1
+
+    def hold_rows(self, slot: Slot, rows: torch.Tensor) -> bool:
+        """Have only the rows of a lookup present until release(). False: nothing was held.
+
+        rows: of int64 or int32, any shape. Where they are no rows, torch says so.
+        """
+        if self.holds or not self.engine.brings_rows(self):
+            return False
+        flat = rows.detach().reshape(-1).to(torch.int64).contiguous()
+        if int(flat.min()) < 0 or int(flat.max()) >= slot.shape[0]:
+            return False
+        self.engine.bring_rows(slot, flat)
+        self.holds = 1
+        return True
 
     def release(self) -> None:
         """End a use of the parameters, unless a restore has ended all."""

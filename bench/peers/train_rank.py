@@ -10,6 +10,9 @@ steps, ...}.
 The model has the shape of the configuration, random weights and a whole vocabulary; its tokens are the bytes of this
 repository's documents. A step is forward, backward and AdamW, without clipping.
 
+TRAIN_STATS=1: zinf's waits by unit and by step go to standard error at the end. TRAIN_PROFILE=FILE: profiles of Python.
+TRAIN_TRACE=1: the error behind a skip.
+
 usage: train_rank.py SIDE MODEL TOKENS
 """
 import gc
@@ -223,6 +226,10 @@ class Zinf(Alone):
         return {name: value for name, value in values.items() if value == value}
 
     def close(self):
+        if os.environ.get("TRAIN_STATS"):
+            import zinf
+
+            sys.stderr.write(f"{zinf.stats(self.model)}\n")
         self.engine.close()
 
 

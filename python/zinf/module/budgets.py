@@ -14,7 +14,7 @@ __all__ = ["grad_budget", "leaves_room", "param_budget"]
 
 _PAGE = 2 << 20  # of the daemon's memory; it takes small pages for a small model
 _WORTH = 16 << 20  # bytes below which the daemon's choice stays
-_BUCKETS = 4  # units of the next size whose gradients wait for their update
+_BUCKETS = 3  # units of the next size whose gradients wait for their update
 
 
 def _sizes(counts: Sequence[int], width: int) -> list[int]:

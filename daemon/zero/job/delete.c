@@ -88,11 +88,19 @@ void job_delete_later(struct zero_job *job)
 	zi_loop_post(job->zero->options.loop, &job->delete_post, delete_posted);
 }
 
-/* The catalog has forgotten the job: the rank that asked is told, and leaves. */
-static void destroyed_tell(struct zero_job *job, struct zero_op *op, struct zero_rank *rank)
+/* A rank that no longer waits, as its time was over, has a job that is no more, and must leave. */
+static void destroyed_break(struct zero_job *job, const struct zero_rank *rank)
 {
 	struct zi_text text;
 
+	zi_text_set(&text, "job '%s' was destroyed", job->name);
+	if (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING)
+		group_break(job, -ESTALE, rank->number, &text);
+}
+
+/* The catalog has forgotten the job: the rank that asked is told, and leaves. */
+static void destroyed_tell(struct zero_job *job, struct zero_op *op, struct zero_rank *rank)
+{
 	extents_release_all(job);
 	job->is_stored = false;
 	job->committed_step = -1;
@@ -105,10 +113,7 @@ static void destroyed_tell(struct zero_job *job, struct zero_op *op, struct zero
 		zero_rank_leave(rank, true, NULL); /* Ends the job. */
 		return;
 	}
-	/* It no longer waits: its time was over. It has a job that is no more, and must leave. */
-	zi_text_set(&text, "job '%s' was destroyed", job->name);
-	if (job->group.phase == ZERO_GROUP_LIVE || job->group.phase == ZERO_GROUP_FORMING)
-		group_break(job, -ESTALE, rank->number, &text);
+	destroyed_break(job, rank);
 }
 
 static void destroyed(struct catalog_request *request)
@@ -152,12 +157,14 @@ void job_destroy_go(struct zero_job *job)
 	job->is_deleting = false;
 	job->destroy_op = NULL;
 	job->destroy_rank = NULL;
-	if (op)
+	if (op && rank) {
 		op_complete(op, 0);
-	if (rank)
 		zero_rank_leave(rank, true, NULL);
-	else
-		job_settle(job);
+		return;
+	}
+	if (rank)
+		destroyed_break(job, rank);
+	job_settle(job);
 }
 
 /* Something that @rank itself called for has not ended. What was begun for others (the commit of

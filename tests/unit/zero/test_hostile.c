@@ -67,6 +67,33 @@ Test(zero_hostile, destroy_that_timed_out_is_told_once_and_its_rank_must_leave)
 	end();
 }
 
+/* Memory for collectives is being made, say, and nobody waits for it any more. */
+Test(zero_hostile, destroy_of_a_new_job_that_timed_out_leaves_its_rank_in_place)
+{
+	const struct zi_job_config config = model_config(ZI_DTYPE_BF16, ZI_OFFLOAD_NVME);
+	struct zero_job *job;
+
+	node_init(&node);
+	node_start(&node);
+	model_attach(&node, actors, 1, &(struct attach_options){ .config = config });
+	job = node_job(&node, "train");
+	cr_assert_not(job->is_stored);
+	job_busy(job);
+	actors[0].rank->timeout_ns = 1;
+	actor_start(&actors[0], 1, zero_job_destroy, NULL);
+	cr_assert_eq(actor_wait(&actors[0], 1), -ETIMEDOUT, "%s", actors[0].text.chars);
+	actors[0].calls[1].op = (struct zero_op){ 0 }; /* Its owner has it back. */
+	job_unbusy(job);
+	job_settle(job);
+	zero_drain(node.zero);
+	node_settle(&node);
+	cr_assert(actors[0].is_broken);
+	cr_assert_not_null(strstr(actors[0].broken_text.chars, "was destroyed"));
+	actor_leave(&actors[0], true);
+	cr_assert_null(node_job(&node, "train"));
+	node_deinit(&node);
+}
+
 Test(zero_hostile, rank_that_leaves_while_its_job_is_deleted_leaves_nothing)
 {
 	begin(1);

@@ -122,7 +122,8 @@ struct zero_op {
 	                        * TENSOR_ALLOC, TENSOR_GET: of the tensor in the rank's segment */
 	/* private */
 	uint16_t opcode;
-	bool has_waited; /* UNSHARD, GRAD_ACQUIRE: there was no room for its unit when it came */
+	bool is_preferred; /* UNSHARD: what it waits for was moved up in the update's order */
+	bool has_waited;   /* UNSHARD, GRAD_ACQUIRE: there was no room for its unit when it came */
 	struct zero_rank *rank;
 	struct zi_list link;
 	uint64_t queued_ns;

@@ -83,6 +83,7 @@ bool op_begin(struct zero_rank *rank, struct zero_op *op, uint16_t opcode)
 	op->rank = rank;
 	op->result = 0;
 	op->has_waited = false;
+	op->is_preferred = false;
 	op->offset_bytes = 0;
 	op->micro_batches = 0;
 	op->text.chars[0] = '\0';

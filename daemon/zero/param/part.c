@@ -7,7 +7,6 @@
 #include "daemon/zero/job/layout.h"
 #include "daemon/zero/step/queue.h"
 
-/* See part.h. */
 bool part_has(const struct zero_op *op, uint32_t index)
 {
 	uint32_t run;
@@ -18,7 +17,7 @@ bool part_has(const struct zero_op *op, uint32_t index)
 	return run < ZI_PART_BITS && op->part[run / 64] >> run % 64 & 1;
 }
 
-/* See part.h. Over nodes updates come from elsewhere: such a job has no parts. */
+/* Over nodes updates come from elsewhere: such a job has no parts. */
 bool part_is_updated(const struct zero_job *job, const struct zero_op *op)
 {
 	const struct zero_unit *unit = &job->units[op->unit];
@@ -39,9 +38,10 @@ static bool is_wanted(const void *arg, const struct zero_subgroup *subgroup)
 	return subgroup->unit == op->unit && part_has(op, subgroup->index);
 }
 
-/* See part.h. */
-void part_prefer(struct zero_job *job, const struct zero_op *op)
+void part_prefer(struct zero_job *job, struct zero_op *op)
 {
-	if (job->pipeline.kind == ZERO_PIPELINE_UPDATE)
-		queue_prefer(job, is_wanted, op);
+	if (op->is_preferred || job->pipeline.kind != ZERO_PIPELINE_UPDATE)
+		return;
+	op->is_preferred = true;
+	queue_prefer(job, is_wanted, op);
 }

@@ -59,7 +59,7 @@ void unit_try_unshard(struct zero_op *op)
 	if (unit->is_copying || (job->step.phase == ZERO_STEP_STEPPING && has_stepped))
 		return;
 	if (unit->update_count && !part_is_updated(job, op)) {
-		job->units[op->unit].has_part_waiting |= op->part_run > 0;
+		job->units[op->unit].has_part_waiting |= op->part_run > 0 && !job->across;
 		part_prefer(job, op);
 		return;
 	}
@@ -99,6 +99,21 @@ void unit_forget(const struct zero_rank *rank)
 		job->units[i].users_mask &= ~(1ull << rank->number);
 }
 
+/* A subgroup of the unit was updated: those that wait for a part of it may go on. */
+static void retry_parts(struct zero_job *job, uint32_t index)
+{
+	for (uint32_t i = 0; i < job->group.world_size; i++) {
+		if (!job->group.ranks[i])
+			continue;
+		zi_list_for_each_safe(link, &job->group.ranks[i]->ops) {
+			struct zero_op *op = container_of(link, struct zero_op, link);
+
+			if (op->opcode == ZI_OP_UNSHARD && op->unit == index && op->part_run)
+				unit_try_unshard(op);
+		}
+	}
+}
+
 /* See unit.h. */
 void unit_updated(struct zero_job *job, uint32_t index)
 {
@@ -108,8 +123,8 @@ void unit_updated(struct zero_job *job, uint32_t index)
 	if (--unit->update_count) {
 		if (!unit->has_part_waiting)
 			return;
-		unit->has_part_waiting = false; /* Until one of them is to wait on. */
-		ops_retry(job);
+		unit->has_part_waiting = false; /* An operation that still waits sets it again. */
+		retry_parts(job, index);
 		return;
 	}
 	/* Parameters are there, and gradients are no longer needed. */
@@ -167,22 +182,39 @@ void zero_unshard(struct zero_rank *rank, struct zero_op *op)
 	unshard(rank, op);
 }
 
+static bool waits_for_part(const struct zero_rank *rank, uint32_t unit)
+{
+	zi_list_for_each(link, &rank->ops) {
+		const struct zero_op *op = container_of(link, struct zero_op, link);
+
+		if (op->opcode == ZI_OP_UNSHARD && op->unit == unit && op->part_run)
+			return true;
+	}
+	return false;
+}
+
 /**
  * zero_unshard_part() - the same, as soon as the part that the rank reads is at the current step
  * @op: unit, part_run, part
  *
- * -EINVAL part_run is 0.
+ * -EINVAL part_run is 0; -EALREADY the rank waits for a part of the unit: a retry looks at one
+ * operation of each rank.
  */
 void zero_unshard_part(struct zero_rank *rank, struct zero_op *op)
 {
 	struct zero *zero = rank->job->zero;
 
-	if (op->part_run) {
+	if (op->part_run && !waits_for_part(rank, op->unit)) {
 		unshard(rank, op);
 		return;
 	}
-	if (op_begin(rank, op, ZI_OP_UNSHARD))
-		op_fail(op, -EINVAL, "unshard_part of runs of 0 subgroups");
+	if (op_begin(rank, op, ZI_OP_UNSHARD)) {
+		if (op->part_run)
+			op_fail(op, -EALREADY, "a part of unit '%.60s' is waited for already",
+			        rank->job->layout.units[op->unit].name);
+		else
+			op_fail(op, -EINVAL, "unshard_part of runs of 0 subgroups");
+	}
 	zero_drain(zero);
 }
 

@@ -13,7 +13,7 @@
  * by it.
  *
  * No subgroup is copied or searched for in a pump: places move when a unit becomes ready, which is
- * once per unit and step.
+ * once per unit and step, and once for each UNSHARD that waits for an update.
  */
 #include "daemon/zero/step/queue.h"
 
@@ -34,8 +34,9 @@ int queue_build(struct zero_job *job)
 	struct zero_queue *queue = &job->queue;
 
 	queue->places = calloc(job->subgroup_count, sizeof(*queue->places));
+	queue->spare = calloc(job->subgroup_count, sizeof(*queue->spare));
 	queue->units = calloc(job->layout.unit_count, sizeof(*queue->units));
-	if (!queue->places || !queue->units)
+	if (!queue->places || !queue->spare || !queue->units)
 		return err_origin(-ENOMEM);
 	for (uint32_t i = 0; i < job->layout.unit_count; i++)
 		queue->units[i] = job->layout.unit_count - 1 - i;
@@ -45,6 +46,7 @@ int queue_build(struct zero_job *job)
 void queue_unbuild(struct zero_job *job)
 {
 	free(job->queue.places);
+	free(job->queue.spare);
 	free(job->queue.units);
 	job->queue = (struct zero_queue){ 0 };
 }
@@ -211,9 +213,10 @@ static void note_arrival(struct zero_queue *queue, uint32_t unit)
 }
 
 /*
- * The subgroups of @index that have not begun move up before what is ready already. Of a unit that
- * is used in part first (an embedding) they come behind that: ranks name the part that they wait
- * for (queue_prefer()), and the next forward needs the rest last.
+ * The subgroups of @index that have not begun move up before what is ready already. If ranks used
+ * a part of the unit since its last update (an embedding), its subgroups come behind what is ready:
+ * ranks name the part that they wait for (queue_prefer()), and the next forward needs the rest
+ * last.
  */
 void queue_ready(struct zero_job *job, uint32_t index)
 {
@@ -236,7 +239,6 @@ void queue_ready(struct zero_job *job, uint32_t index)
 	}
 }
 
-/* See queue.h. */
 void queue_prefer(struct zero_job *job,
                   bool (*is_wanted)(const void *arg, const struct zero_subgroup *subgroup),
                   const void *arg)
@@ -245,15 +247,19 @@ void queue_prefer(struct zero_job *job,
 	uint32_t *places = queue->places;
 	uint32_t target = queue->begun_count;
 	uint32_t end = queue->begun_count + queue->ready_count;
+	uint32_t other_count = 0;
 
+	while (target < end && job->subgroups[places[target]].warm)
+		target++;
 	for (uint32_t i = target; i < end; i++) {
-		uint32_t moved = places[i];
+		uint32_t place = places[i];
 
-		if (!is_wanted(arg, &job->subgroups[moved]))
-			continue;
-		memmove(&places[target + 1], &places[target], (i - target) * sizeof(*places));
-		places[target++] = moved;
+		if (is_wanted(arg, &job->subgroups[place]))
+			places[target++] = place;
+		else
+			queue->spare[other_count++] = place;
 	}
+	memcpy(&places[target], queue->spare, other_count * sizeof(*places));
 }
 
 /* One that comes from another node, behind what is ready. */

@@ -12,6 +12,7 @@ struct zero_subgroup;
 struct zero_queue {
 	uint32_t *places; /* (count,) of (subgroup_count,) subgroups: begun, ready, ahead */
 	uint32_t count, begun_count, ready_count;
+	uint32_t *spare; /* (subgroup_count,) for queue_prefer() */
 	uint32_t *units; /* (unit_count,) foretold order; the first ones as they became ready */
 	uint32_t arrival_count;
 };
@@ -25,7 +26,8 @@ void queue_take(struct zero_job *job);
 void queue_return(struct zero_job *job, const struct zero_subgroup *subgroup);
 void queue_ready(struct zero_job *job, uint32_t unit);
 void queue_ready_all(struct zero_job *job);
-/* Ready subgroups that are wanted come before the other ready ones. */
+/* Ready subgroups that are wanted come before the other ready ones, but behind those at the front
+ * that are warm: their slots of staging are used up first. */
 void queue_prefer(struct zero_job *job,
                   bool (*is_wanted)(const void *arg, const struct zero_subgroup *subgroup),
                   const void *arg);

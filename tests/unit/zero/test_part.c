@@ -90,11 +90,14 @@ Test(zero_part, rank_goes_on_when_what_it_reads_is_updated)
 		hand_over(&actors[0], 3, unit);
 	actor_start(&actors[0], 1, zero_step, NULL);
 	part_start(&actors[0], 2, 3);
+	cr_assert_not(is_done(&actors[0], 2));
 	part_start(&actors[0], 3, 4);
+	cr_assert_eq(actor_wait(&actors[0], 3), -EALREADY);
 	actor_start(&actors[0], 4, zero_unshard, &(struct zero_op){ .unit = H0 });
 	cr_assert_eq(actor_wait(&actors[0], 2), 0, "%s", actors[0].text.chars);
 	cr_assert_eq(h0()->update_count, 1);
 	cr_assert(h0()->users_mask, "it is pinned");
+	part_start(&actors[0], 3, 4);
 	cr_assert_not(is_done(&actors[0], 3));
 	cr_assert_not(is_done(&actors[0], 4));
 	reshard(&actors[0], H0);
@@ -130,7 +133,7 @@ Test(zero_part, what_a_rank_waits_for_is_updated_first)
 	cr_assert_eq(next_subgroup(), EMBED * 10);
 	part_start(&actors[0], 2, 3);
 	cr_assert_eq(next_subgroup(), EMBED * 10, "these have begun");
-	part_start(&actors[0], 3, 4);
+	actor_start(&actors[0], 3, zero_unshard, &(struct zero_op){ .unit = H0 });
 	cr_assert_eq(next_subgroup(), H0 * 10 + 2);
 	node.is_disk_held = false;
 	cr_assert_eq(actor_wait(&actors[0], 2), 0);

@@ -47,7 +47,7 @@ static int gpu_serve(struct dev_gpu *gpu, struct dev_gpu_request *request, bool 
 	return err_fold(r);
 }
 
-/* Those that wait, until one is accepted. */
+/* Serves waiting requests until one is accepted. */
 static void gpu_serve_next(struct dev_gpu *gpu)
 {
 	while (!gpu->served && !zi_list_is_empty(&gpu->requests)) {
@@ -63,7 +63,7 @@ static void gpu_serve_next(struct dev_gpu *gpu)
 	}
 }
 
-/* One that comes first goes on at once. */
+/* A request is served at once when no other waits. */
 static int gpu_submit(struct dev_gpu *gpu, struct dev_gpu_request *request, bool *ret_is_over)
 {
 	assert(request->done && request->chunks);
@@ -74,7 +74,11 @@ static int gpu_submit(struct dev_gpu *gpu, struct dev_gpu_request *request, bool
 	*ret_is_over = false;
 	if (!gpu->served && zi_list_is_empty(&gpu->requests))
 		return err_trace(gpu_serve(gpu, request, ret_is_over));
-	zi_list_push_back(&gpu->requests, &request->link);
+	/* A release gives memory back, and was a create before: creates do not starve. */
+	if (request->is_release)
+		zi_list_push_front(&gpu->requests, &request->link);
+	else
+		zi_list_push_back(&gpu->requests, &request->link);
 	return 0;
 }
 

@@ -80,7 +80,7 @@ struct tier_arena_options {
 };
 
 /* @ret_arena: its owner's, tier_arena_leave(); `made` comes from the loop. Return: 0; -ENOSPC,
- * -EDQUOT, -EMFILE with figures; -ENOMEM; what the owner of the chunks says at once. */
+ * -EDQUOT with figures; -ENOMEM; what the owner of the chunks says at once. */
 int tier_arena_new(struct tier_arenas *arenas, const struct tier_arena_options *options,
                    struct zi_text *text, struct tier_arena **ret_arena);
 /* The session ends: `made` does not come any more. The arena lives on as long as it must.

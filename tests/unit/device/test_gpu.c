@@ -88,7 +88,7 @@ static void gpu_close(void)
 
 TestSuite(gpu, .init = gpu_open, .fini = gpu_close);
 
-Test(gpu, requests_are_served_in_their_order)
+Test(gpu, releases_are_served_before_creates_that_wait)
 {
 	cr_assert_eq(dev_gpu_create(&gpu, &requests[0]), 0);
 	cr_assert_eq(dev_gpu_create(&gpu, &requests[1]), 0);
@@ -96,11 +96,11 @@ Test(gpu, requests_are_served_in_their_order)
 	cr_assert_eq(taken, &requests[0]);
 	cr_assert_eq(create_count, 1);
 	answer(0);
-	cr_assert_eq(taken, &requests[1]);
-	answer(-ENOMEM);
 	cr_assert_eq(taken, &requests[2]);
 	cr_assert_eq(release_count, 1);
 	answer(0);
+	cr_assert_eq(taken, &requests[1]);
+	answer(-ENOMEM);
 	for (int i = 0; i < 3; i++)
 		cr_expect_eq(done_count[i], 1, "%d", i);
 	cr_expect_eq(requests[0].error, 0);

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embeddings and heads: rows that come alone, and gradients that go straight into zinf's memory.
 
-Goal: the bits are those of autograd's gradients, whatever else uses the parameter, and what cannot
-be done so goes through autograd or is refused. Method: the same loop with and without it.
+Goal: the bits are those of autograd's gradients; the values are, whatever else uses the parameter.
+What cannot be done so goes through autograd or is refused. Method: the same loop with and without.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import importlib.util
 import unittest
 from typing import Any
 from unittest import mock
@@ -61,6 +64,16 @@ class Pair(nn.Module):
         beside = self.head(x).mean()
         x = self.blocks[1](x)
         return self.head(x) + x @ self.embed.weight.t() + beside
+
+
+def transforms() -> Any:
+    """Return the module with vmap() and grad(), which has another name before torch 2.0."""
+    if hasattr(torch, "func"):
+        return torch.func
+    try:
+        return importlib.import_module("functorch")
+    except ImportError:
+        raise unittest.SkipTest("this torch has no transforms") from None
 
 
 def untied(dtype: Any = torch.float32) -> nn.Module:
@@ -180,6 +193,86 @@ class Parts(TrainingCase):
                 models.loss_of(model, models.batch(0)).backward()
         self.assertAlmostEqual(norms[0], norms[1], delta=1e-5 * norms[0])
 
+    def test_leave_hooks_after_accumulation_to_autograd(self) -> None:
+        with prepared(made(Language)) as (module, optimizer, _):
+            weight = module.embed.weight
+            if not hasattr(weight, "register_post_accumulate_grad_hook"):
+                self.skipTest("this torch has no such hooks")
+            seen: list[Any] = []
+            hook = weight.register_post_accumulate_grad_hook(seen.append)
+            with mock.patch.object(Gradients, "_take_part", side_effect=AssertionError):
+                models.train(module, optimizer, steps=1)
+            self.assertEqual(len(seen), 1)
+            hook.remove()
+            models.train(module, optimizer, steps=1)
+            self.assertEqual(len(seen), 1)
+
+    def test_refuse_hooks_that_come_after_forward(self) -> None:
+        with prepared(made(Language)) as (module, optimizer, engine):
+            weight = module.embed.weight
+            kinds = ("register_hook", "register_post_accumulate_grad_hook")
+            for kind in [kind for kind in kinds if hasattr(weight, kind)]:
+                loss = models.loss_of(module, models.batch(0))
+                hook = getattr(weight, kind)(lambda *_: None)
+                with self.assertRaisesRegex(zinf.ZinfError, "embed.weight' before forward"):
+                    loss.backward()
+                engine.discard()
+                hook.remove()
+            models.train(module, optimizer, steps=1)
+
+    def test_of_a_retained_graph_come_again(self) -> None:
+        def train(model: nn.Module, optimizer: Any, engine: Any = None) -> list[float]:
+            losses = []
+            for number in range(3):
+                loss = models.loss_of(model, models.batch(number))
+                with engine.no_sync() if engine else contextlib.nullcontext():
+                    loss.backward(retain_graph=True)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                losses.append(loss.item())
+            return losses
+
+        for kind in (Language, Pair, untied):
+            plain = made(kind)
+            torchs = train(plain, models.adamw(plain))
+            found = []
+            for takes_parts in (direct._takes_parts, lambda _: False):
+                with (
+                    self.subTest(kind=kind),
+                    mock.patch.object(direct, "_takes_parts", takes_parts),
+                    mock.patch.object(budgets, "leaves_room", return_value=self.has_room),
+                    prepared(made(kind)) as (module, optimizer, engine),
+                ):
+                    self.assert_close(train(module, optimizer, engine), torchs)
+                    found.append(models.values(module))
+            if kind is not Pair:
+                self.assertTrue(models.is_same(*found))
+
+    def test_are_not_taken_inside_transforms(self) -> None:
+        plain = made(Language)
+        ids = models.batch(0)
+        x = torch.randn(4, 3, models.WIDTH)
+
+        def square(model: Any, value: torch.Tensor) -> torch.Tensor:
+            return F.linear(value, model.embed.weight).square().mean()
+
+        with prepared(made(Language)) as (module, optimizer, _):
+            found = []
+            for model in (plain, module):
+                looked_up = transforms().vmap(model.embed)(ids)
+                with torch.no_grad():
+                    found.append((looked_up, transforms().vmap(lambda v, m=model: square(m, v))(x)))
+                if model is plain:
+                    continue
+                with mock.patch.object(direct, "_Part", side_effect=AssertionError):
+                    transforms().vmap(model.embed)(ids)
+                    with self.assertRaisesRegex(zinf.ZinfError, "create_graph"):
+                        transforms().grad(lambda v: square(module, v))(x)
+            for mine, other in zip(*found):
+                self.assertTrue(torch.equal(mine, other))
+            models.train(module, optimizer, steps=1)
+
     def test_of_an_output_that_is_not_used_do_not_matter(self) -> None:
         with prepared(made(Language), **EARLY) as (module, optimizer, _):
             for number in range(3):
@@ -202,7 +295,34 @@ class Parts(TrainingCase):
             loss = models.loss_of(module, models.batch(0))
             with self.assertRaisesRegex(zinf.ZinfError, "embed.weight.*deepcopy"):
                 torch.autograd.grad(loss, [module.embed.weight])
+            for inputs in (module.embed.weight, [module.embed.weight]):
+                with self.assertRaisesRegex(zinf.ZinfError, "inputs.*embed.weight.*deepcopy"):
+                    loss.backward(inputs=inputs)
             models.train(module, optimizer, steps=1)
+
+    def test_cannot_be_asked_of_autograd_after_a_backward(self) -> None:
+        with prepared(made(Language)) as (module, optimizer, engine):
+            loss = models.loss_of(module, models.batch(0))
+            loss.backward(retain_graph=True)
+            with self.assertRaisesRegex(zinf.ZinfError, "embed.weight.*deepcopy"):
+                torch.autograd.grad(loss, [module.embed.weight], allow_unused=True)
+            with self.assertRaisesRegex(zinf.ZinfError, "inputs.*embed.weight.*deepcopy"):
+                loss.backward(inputs=[module.embed.weight])
+            optimizer.step()
+            # The embedding is in no graph of this step.
+            (found,) = torch.autograd.grad(module.embed.weight.square().sum(), module.embed.weight)
+            self.assertEqual(found.shape, module.embed.weight.shape)
+            engine.discard()
+            models.train(module, optimizer, steps=1)
+
+    def test_do_not_depend_on_the_default_device(self) -> None:
+        if not hasattr(torch, "set_default_device"):
+            self.skipTest("this torch has no default device")
+        spec: Any = importlib.util.spec_from_file_location("again", direct.__file__)
+        module = importlib.util.module_from_spec(spec)
+        with torch.device("meta"):
+            spec.loader.exec_module(module)
+        self.assertEqual(module._needs_grad.device.type, "cpu")
 
 
 class PartsWithoutRoom(Parts):
@@ -213,6 +333,31 @@ class PartsWithoutRoom(Parts):
         with prepared(made(Language), **settings) as (module, optimizer, engine):
             self.assertFalse(any(unit.has_room for unit in engine.units))
             models.train(module, optimizer, steps=2)
+
+    def test_of_a_backward_that_failed_do_not_enter_the_next_step(self) -> None:
+        def fail(_: Any) -> None:
+            raise KeyError
+
+        def watch(_: Any, __: Any, result: torch.Tensor) -> None:
+            result.register_hook(fail)
+
+        plain = made(Language)
+        torchs = models.train(plain, models.adamw(plain), steps=2)
+        with (
+            mock.patch.object(budgets, "leaves_room", return_value=False),
+            prepared(made(Language)) as (module, optimizer, engine),
+        ):
+            (unit,) = [unit for unit in engine.units if unit.is_outer]
+            hook = module.blocks[1].register_forward_hook(watch)
+            loss = models.loss_of(module, models.batch(5))
+            hook.remove()
+            with self.assertRaises(KeyError):
+                loss.backward()
+            self.assertIsNotNone(unit.slots[0].beside)
+            self.assertFalse(engine.has_begun)
+            optimizer.zero_grad()
+            self.assertIsNone(unit.slots[0].beside)
+            self.assert_close(models.train(module, optimizer, steps=2), torchs)
 
 
 class Scaled(nn.Embedding):
@@ -261,6 +406,9 @@ class Rows(TrainingCase):
         with prepared(made(Language)) as (module, optimizer, _):
             with self.assertRaises(IndexError):
                 module(torch.tensor([[models.VOCAB]]))
+            for padding in (models.VOCAB, -models.VOCAB - 1):
+                with self.assertRaises(AssertionError):
+                    F.embedding(models.batch(0), module.embed.weight, padding)
             self.assertEqual(module(torch.zeros((2, 0), dtype=torch.int64)).shape[1], 0)
             models.train(module, optimizer, steps=1)
 

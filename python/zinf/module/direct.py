@@ -4,8 +4,12 @@
 Autograd makes a dense gradient of an embedding, which is zero but for the rows of the tokens, and
 adds it to that of a tied head. Both are as large as the vocabulary. Here the embedding adds its
 rows to zinf's buffer, and the head computes its product there. So there are no such tensors beside
-the buffer. The values are those of autograd, bit by bit: rows are summed in the same order, and
-then added once.
+the buffer.
+
+The values are those of autograd, bit by bit, if the gradients of all uses of the parameter come in
+this way: rows are summed in the same order, and then added once. It does not hold for a parameter
+that also has a use whose gradient goes through autograd. There the gradients are added in another
+order than autograd's, so the sum differs by rounding.
 
 This is done for large outer modules (units.py) in steps of one micro-batch, where the gradient has
 the type of the parameter. All other uses go through autograd, and gradients.py adds the parts up.
@@ -21,12 +25,24 @@ import torch.nn.functional as F  # noqa: N812 - the usual name
 if TYPE_CHECKING:
     from .units import Slot
 
-__all__ = ["embedding", "linear", "takes_embedding", "takes_linear"]
+__all__ = [
+    "embedding",
+    "has_hooks",
+    "is_transformed",
+    "linear",
+    "takes_embedding",
+    "takes_linear",
+]
 
 _embedding_backward: Any = torch.ops.aten.embedding_dense_backward
 
 # Autograd calls the backward of a function for inputs that need a gradient.
-_needs_grad = torch.zeros((), requires_grad=True)
+_needs_grad = torch.zeros((), requires_grad=True, device="cpu")
+
+# Whether a transform of torch.func runs: tensors have no values of their own inside of it.
+is_transformed: Callable[[], bool] = getattr(
+    torch._C, "_are_functorch_transforms_active", lambda: False
+)
 
 
 class _Part:
@@ -39,20 +55,31 @@ class _Part:
         self.slot = slot
         self.plain = plain
         self.factors: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.has_come = False
         slot.part_count += 1
-        slot.unit.has_parts = True
+        slot.has_parts = slot.unit.has_parts = True
+
+    def _come(self) -> None:
+        """Note that the part is there. It comes again in a later backward of a retained graph."""
+        if self.has_come:
+            self.slot.is_repeated = True
+            return
+        self.has_come = True
+        self.slot.part_count = max(0, self.slot.part_count - 1)
 
     def add_rows(self, rows: torch.Tensor, gradient: torch.Tensor, padding: int) -> None:
         """Add the gradient of a lookup. rows: (n,) int64; gradient: (n, width)."""
         found, inverse = torch.unique(rows, return_inverse=True)
         place = (found == padding).nonzero().flatten().tolist() if padding >= 0 else []
         sums = _embedding_backward(gradient, inverse, len(found), place[0] if place else -1, False)
+        self._come()
         self.slot.unit.engine.gradients.take_rows(self.slot, found, sums)
 
     def add_product(self) -> None:
         """Add the product of the factors."""
         if self.factors is not None:
             (left, right), self.factors = self.factors, None
+            self._come()
             self.slot.unit.engine.gradients.take_product(self.slot, left, right)
 
 
@@ -105,6 +132,13 @@ class _Linear(torch.autograd.Function):
         return token, passed, None
 
 
+def has_hooks(slot: Slot) -> bool:
+    """Whether the parameter has hooks of its gradient beside zinf's own (watch_parameter())."""
+    parameter: Any = slot.parameter
+    after = getattr(parameter, "_post_accumulate_grad_hooks", None) or ()
+    return bool(parameter._backward_hooks) or len(after) > 1
+
+
 def _takes_parts(slot: Slot) -> bool:
     """Whether gradients of the parameter may come in parts."""
     unit = slot.unit
@@ -112,9 +146,7 @@ def _takes_parts(slot: Slot) -> bool:
         return False
     if slot.grad is None or slot.grad.dtype != unit.engine.dtype:
         return False
-    parameter = slot.parameter
-    has_hooks = bool(parameter._backward_hooks)
-    return unit.engine.takes_parts and parameter.requires_grad and not has_hooks
+    return unit.engine.takes_parts and slot.parameter.requires_grad and not has_hooks(slot)
 
 
 def _is_plain(tensor: Any) -> bool:
@@ -123,6 +155,7 @@ def _is_plain(tensor: Any) -> bool:
         and tensor.device.type == "cpu"
         and tensor.layout is torch.strided
         and tensor.numel() > 0
+        and not is_transformed()
     )
 
 
@@ -136,7 +169,9 @@ def _is_autocast() -> bool:
 def takes_embedding(slot: Slot, rows: Any, options: dict[str, Any]) -> bool:
     """Whether embedding() may be used. options: those of torch's function, by name."""
     is_usual = not options.get("scale_grad_by_freq") and not options.get("sparse")
-    return is_usual and _is_plain(rows) and _takes_parts(slot)
+    padding = options.get("padding_idx")
+    has_padding = padding is None or -slot.shape[0] <= padding < slot.shape[0]
+    return is_usual and has_padding and _is_plain(rows) and _takes_parts(slot)
 
 
 def takes_linear(slot: Slot, x: Any, bias: Any) -> bool:

@@ -439,6 +439,8 @@ class Engine:
         if self._has_begun:
             self.session.step_discard()
             self._end_step()
+        elif self.gradients.has_any:  # Parts of a gradient that were kept apart.
+            self._end_step()
 
     def _check_early(self, options: StepOptions) -> None:
         """Refuse hyperparameters that differ from those with which units were updated."""

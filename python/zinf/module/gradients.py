@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 
 from ..errors import Canceled, MissingGradient, ZinfError
+from . import direct
 from .parameter import NoDispatch
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ class Gradients:
             if gradient is None:
                 return
             parameter.grad = None
+            if slot.has_parts and not slot.is_dense:  # Parts may come again behind it.
+                slot.is_repeated = True
             slot.is_dense = False
             found = gradient.detach()
             if found.layout is not torch.strided:
@@ -110,7 +113,12 @@ class Gradients:
         self._take_part(slot, add)
 
     def _take_part(self, slot: Slot, add: Adder) -> None:
-        slot.part_count = max(0, slot.part_count - 1)
+        if direct.has_hooks(slot):  # Autograd would call them with the whole gradient.
+            raise ZinfError(
+                f"register hooks on '{slot.name}' before forward: an embedding or a head puts its "
+                "gradient into zinf's memory, and a hook that was registered after forward would "
+                "not see it"
+            )
         with NoDispatch(), torch.no_grad():
             self._add(slot, add)
         self._go_on(slot.unit)
@@ -231,6 +239,8 @@ class Gradients:
         for unit in self.engine.units_backward():
             unit.call_count = 0
             self._join_parts(unit)
+            for slot in unit.trained:
+                slot.is_repeated = False
             is_whole = self.is_final and all(slot.rounds for slot in unit.trained)
             if self._is_complete(unit) or (is_whole and unit.is_acquired):
                 self._hand(unit)
@@ -282,6 +292,7 @@ class Gradients:
             unit.full_count = unit.final_count = unit.round_count = unit.call_count = 0
             for slot in unit.trained:
                 slot.beside = None
+                slot.is_repeated = False
                 slot.rounds = 0
                 slot.round = slot.final_round = -1
 
@@ -291,7 +302,7 @@ class Gradients:
             unit.has_parts = False
             for slot in unit.trained:
                 slot.part_count = 0
-                slot.is_dense = False
+                slot.has_parts = slot.is_dense = False
 
 
 def _missing_text(missing: list[Slot]) -> str:

@@ -15,7 +15,7 @@ torch reads or shares memory without this detour in few functions. install() gua
 new_tensor(), new(), set_(), torch.Tensor(p), jit.script() and jit.trace(). torch.FloatTensor(p),
 extensions in C and the private Tensor._make_subclass() share memory unguarded: memory.py closes it
 while the parameter is away. A write through such a tensor while the values are present ends the
-process.
+process. install() also guards autograd.backward(), for its inputs.
 
 A placeholder in `.data` would be cheaper for each operation, but a read of it would return wrong
 values without an error.
@@ -405,22 +405,30 @@ def _linear(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _differentiate(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Refuse torch.autograd.grad() of a parameter whose gradient is not autograd's alone."""
-    inputs = args[1] if len(args) > 1 else kwargs.get("inputs")
-    if kwargs.get("create_graph"):
-        inputs = ()  # It is refused for that.
-    for item in inputs if isinstance(inputs, (list, tuple)) else (inputs,):
-        if isinstance(item, Guarded) and item._zinf.part_count:
+    if not kwargs.get("create_graph"):  # It is refused for that.
+        inputs = args[1] if len(args) > 1 else kwargs.get("inputs")
+        _refuse_inputs("torch.autograd.grad()", inputs)
+    return _compute(func, args, kwargs)
+
+
+def _refuse_inputs(what: str, inputs: Any) -> None:
+    """Refuse parameters as inputs whose gradient is not autograd's alone."""
+    if isinstance(inputs, dict):
+        inputs = inputs.values()
+    elif isinstance(inputs, torch.Tensor) or not hasattr(inputs, "__len__"):
+        inputs = (inputs,)
+    for item in inputs:
+        if isinstance(item, Guarded) and item._zinf.has_parts:
             raise ZinfError(
-                f"torch.autograd.grad() of parameter '{item._zinf.name}': an embedding or a head "
-                "puts its gradient into zinf's memory. Use backward(), or compute it on "
+                f"{what} of parameter '{item._zinf.name}': an embedding or a head puts its "
+                "gradient into zinf's memory. Use backward() without inputs, or compute it on "
                 "copy.deepcopy(model)"
             )
-    return _compute(func, args, kwargs)
 
 
 def _hold_rows(weight: Any, rows: Any) -> Unit | None:
     """Hold the rows of a parameter that an embedding reads. None: it needs the whole unit."""
-    if not _is_whole(weight):
+    if not _is_whole(weight) or direct.is_transformed():
         return None
     if type(rows) is not torch.Tensor or rows.dtype not in (torch.int64, torch.int32):
         return None
@@ -531,6 +539,18 @@ def _tensor(data: Any, *args: Any, **kwargs: Any) -> Any:
     return _stock_tensor(plain(data) if isinstance(data, Guarded) else data, *args, **kwargs)
 
 
+_stock_backward: Any = torch.autograd.backward
+
+
+@functools.wraps(_stock_backward)
+def _backward(*args: Any, **kwargs: Any) -> None:
+    create_graph = args[3] if len(args) > 3 else kwargs.get("create_graph")
+    inputs = args[5] if len(args) > 5 else kwargs.get("inputs")
+    if inputs is not None and not create_graph:  # As in _differentiate().
+        _refuse_inputs("backward(inputs=...)", inputs)
+    _stock_backward(*args, **kwargs)
+
+
 def _refuse_model(stock: Any) -> Any:
     @functools.wraps(stock)
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -584,6 +604,7 @@ def install() -> None:
     tensor_class.new = _copy_first(tensor_class.new)
     tensor_class.set_ = _refuse_first(tensor_class.set_)
     tensor_class.__init__ = _construct  # torch has none
+    torch.autograd.backward = _backward
     register: Any = getattr(torch.jit._builtins, "_register_builtin", None)
     if register is not None:
         register(_tensor, "aten::tensor")  # so that torch.jit.script() knows it

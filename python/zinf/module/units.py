@@ -54,9 +54,11 @@ class Slot:
         "final_round",
         "grad",
         "group",
+        "has_parts",
         "hook",
         "index",
         "is_dense",
+        "is_repeated",
         "is_trained",
         "memory",
         "name",
@@ -87,14 +89,16 @@ class Slot:
         self.round = -1  # the newest backward pass with a gradient
         self.rounds = 0  # backward passes of this step with a gradient
         self.final_round = -1
-        self.part_count = 0  # uses whose gradient is a part that has not come (direct.py)
+        self.has_parts = False  # a graph of this step brings its gradient in parts (direct.py)
+        self.part_count = 0  # uses whose gradient is a part that has not come
+        self.is_repeated = False  # this backward pass goes through a retained graph again
         self.is_dense = False  # autograd recorded a use, and has not brought its gradient
         self.beside: torch.Tensor | None = None  # parts that are not in zinf's buffer yet
 
     @property
     def has_more(self) -> bool:
         """Whether more of the gradient may come in this backward pass."""
-        return self.part_count > 0 or self.is_dense
+        return self.part_count > 0 or self.is_dense or self.is_repeated
 
 
 class Unit:

@@ -384,6 +384,9 @@ int zinf_materialize(struct zinf *zinf)
 		return err_trace(r);
 	if (zinf->is_materialized)
 		return zi_client_error(zinf, -EINVAL, "zinf_materialize() was called before");
+	r = zinf->gpu ? zi_client_gpu_check(zinf) : 0;
+	if (r)
+		return err_trace(r);
 	if (!zinf->is_layout_sent) {
 		r = check_model(zinf);
 		if (!r)

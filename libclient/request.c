@@ -474,12 +474,13 @@ int zi_client_request_with(struct zinf *zinf, struct zi_message_header *request,
                            enum zi_message_type reply_type,
                            const struct zi_message_header **ret_reply, int *fds, uint32_t fd_count)
 {
-	uint64_t deadline_ns = zi_client_deadline_ns(zinf);
+	uint64_t deadline_ns;
 	int r = 0;
 
 	/* A wait on the socket looks for no copies. Between steps the daemon has all units. */
 	if (zinf->gpu && type != ZI_MESSAGE_DETACH)
 		r = zi_client_gpu_settle(zinf);
+	deadline_ns = zi_client_deadline_ns(zinf);
 	if (!r)
 		r = begin_request(zinf, request, type, flags, bytes, deadline_ns);
 	if (r)

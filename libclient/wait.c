@@ -202,7 +202,7 @@ static int sleep_once(struct zinf *zinf, uint64_t deadline_ns, bool *ret_is_late
 	return err_trace(r ? zi_client_gone(zinf) : zi_client_read_notices(zinf));
 }
 
-/* The session has ended: what completed before it did has completed. */
+/* The session has ended, or the GPU fails: what completed before has completed. */
 static int look_last(struct zinf *zinf, zi_client_enough_fn is_enough, const void *arg, int error)
 {
 	if (zi_client_reap(zinf) == 0 && is_enough(zinf, arg))
@@ -224,10 +224,12 @@ static int wait_until(struct zinf *zinf, zi_client_enough_fn is_enough, const vo
 		if (is_spinning)
 			spin(zinf);
 		r = zi_client_reap(zinf);
-		if (!r && zinf->gpu && !zinf->over)
-			r = zi_client_gpu_look(zinf);
 		if (r)
 			return err_trace(r);
+		if (zinf->gpu && !zinf->over)
+			r = zi_client_gpu_look(zinf);
+		if (r)
+			return err_trace(look_last(zinf, is_enough, arg, r));
 		if (is_enough(zinf, arg))
 			return 0;
 		r = zi_client_check_session(zinf);

@@ -21,8 +21,11 @@
  * use of the memory that the unit is copied to. zinf_grad_acquire() waits for the copy of the
  * unit's former gradient. With ZINF_ZERO2 and ZINF_ZERO3 zinf_reduce() waits for the copies of
  * earlier gradients and for room in CPU memory, with the errors of zinf_grad_acquire(). Copies from
- * and to CPU memory that is not registered with the driver yet are waited for. No other call waits
- * for a stream. Every call looks for copies that have ended, and hands their gradients over.
+ * and to CPU memory that is not registered with the driver yet are waited for.
+ * zinf_state_read(), zinf_blob_get(), zinf_param_write_begin(), zinf_step_discard(),
+ * zinf_grad_norm() and the first zinf_tensor_* call wait for copies that are under way, and
+ * zinf_detach() for the copies and the trainer's stream, without a limit. No other call waits for a
+ * stream. Every call looks for copies that have ended, and hands their gradients over.
  *
  * libzinf uses the primary context of the device, as PyTorch does; the context that was current
  * before a call is current after it. The CPU addresses (zinf_param_data(), zinf_grad_data()) have

@@ -169,7 +169,7 @@ int zi_client_call_run(struct zinf *zinf, struct zi_client_call *call,
 	int r = 0;
 
 	if (is_waiting && zinf->gpu)
-		r = zi_client_gpu_settle_grads(zinf); /* This wait looks for no copies. */
+		r = zi_client_gpu_settle_shared(zinf); /* This wait looks for no copies. */
 	if (r) {
 		call->reason = zinf->text;
 		return err_trace(zi_client_call_drop(zinf, call, r));

@@ -119,7 +119,7 @@ int zi_client_coll_wait(struct zinf *zinf, uint64_t ticket, uint64_t timeout_ns)
 	if (r)
 		return err_trace(r);
 	if (zinf->gpu)
-		r = zi_client_gpu_settle_grads(zinf); /* This wait looks for no copies. */
+		r = zi_client_gpu_settle_shared(zinf); /* This wait looks for no copies. */
 	if (r)
 		return err_trace(r);
 	/* Without a deadline of the waiting, the call's own ends it. */

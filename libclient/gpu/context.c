@@ -194,3 +194,10 @@ int zi_client_gpu_settle_grads(struct zinf *zinf)
 		return 0;
 	return err_trace(zi_client_gpu_await(zinf, are_grads_settled, NULL, "a copy of gradients"));
 }
+
+/* See gpu.h. */
+int zi_client_gpu_settle_shared(struct zinf *zinf)
+{
+	return zi_client_is_pooled(zinf) ? err_trace(zi_client_gpu_settle(zinf))
+	                                 : err_trace(zi_client_gpu_settle_grads(zinf));
+}

@@ -101,11 +101,10 @@ static int await_turn(struct zinf *zinf, uint32_t unit)
 /* The daemon's answer, waited for. The unit was asked for before, or is now. */
 static int ask(struct zinf *zinf, uint32_t index)
 {
-	struct zi_gpu_unit_state *state = zi_gpu_state_of(zinf, index);
 	uint64_t offset_bytes = 0;
 	int r = 0;
 
-	if (state->phase != ZI_GPU_ASKED && zi_client_is_pooled(zinf))
+	if (!zinf->units[index].unshard_ticket && zi_client_is_pooled(zinf))
 		r = await_turn(zinf, index);
 	if (!r)
 		r = zi_client_finish(zinf, ZI_OP_UNSHARD, index, &zinf->units[index].unshard_ticket,
@@ -174,6 +173,11 @@ static int prefetch(struct zinf *zinf)
 		if (state->phase == ZI_GPU_ASKED) {
 			state->is_dropped = false;
 			continue;
+		}
+		if (state->phase == ZI_GPU_COPYING && zi_client_is_pooled(zinf)) {
+			/* The copy would hold pool memory until the trainer's stream came. */
+			zi_gpu_ring_cancel(gpu->params, unit);
+			break;
 		}
 		if (state->phase == ZI_GPU_COPYING) {
 			r = zi_gpu_way_copy(zinf, unit);

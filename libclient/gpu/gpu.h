@@ -30,8 +30,11 @@ struct zinf;
  * once; a failure after the memory was made is final. Return: 0; -ENOSPC, -EDQUOT, -ENOMEM no
  * room; -EINVAL; an errno of the driver. */
 int zi_client_gpu_arrange(struct zinf *zinf);
-/* After MATERIALIZED: streams, events, and CPU memory to copy from and to. */
+/* After MATERIALIZED: streams, events, and CPU memory to copy from and to. A failure is final. */
 int zi_client_gpu_start(struct zinf *zinf);
+/* Whether zinf_materialize() may go on. Return: 0; -ENOTRECOVERABLE after a failure that is final.
+ */
+int zi_client_gpu_check(struct zinf *zinf);
 /* Waits for copies and for the trainer's stream, and undoes everything. Accepts a rank without a
  * GPU. Before the model's memory is unmapped. */
 void zi_client_gpu_free(struct zinf *zinf);
@@ -48,6 +51,9 @@ bool zi_client_gpu_is_busy(const struct zinf *zinf);
 int zi_client_gpu_settle(struct zinf *zinf);
 /* As above, of gradients only. */
 int zi_client_gpu_settle_grads(struct zinf *zinf);
+/* Before a wait for other ranks that looks for no copies: they may need the gradients, and with a
+ * pool its memory. As zi_client_gpu_settle(). */
+int zi_client_gpu_settle_shared(struct zinf *zinf);
 
 /* ---- parameters ---- */
 

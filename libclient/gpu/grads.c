@@ -296,12 +296,12 @@ int zi_gpu_grads_look(struct zinf *zinf)
 
 		if (r || !is_over)
 			return err_trace(r);
+		r = zi_client_grad_hand_over(zinf, unit);
+		if (r) /* The next look goes on with it. */
+			return err_trace(r);
 		gpu->leaving_count--;
 		memmove(gpu->leaving, gpu->leaving + 1, gpu->leaving_count * sizeof(*gpu->leaving));
 		zi_gpu_state_of(zinf, unit)->is_grad_leaving = false;
-		r = zi_client_grad_hand_over(zinf, unit);
-		if (r)
-			return err_trace(r);
 	}
 	return 0;
 }

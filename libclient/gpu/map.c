@@ -355,11 +355,7 @@ int zi_client_gpu_arrange(struct zinf *zinf)
 	bool held = zinf->holds_interrupts;
 	int r, after;
 
-	if (gpu->stage == ZI_GPU_FAILED)
-		return zi_client_error(zinf, -ENOTRECOVERABLE,
-		                       "an earlier zinf_materialize() failed with memory of %s: "
-		                       "detach, then attach again",
-		                       gpu->device.uuid);
+	assert(gpu->stage != ZI_GPU_FAILED);
 	if (gpu->stage != ZI_GPU_OPEN && gpu->unit_count != zinf->unit_count)
 		return zi_client_error(
 			zinf, -EINVAL,

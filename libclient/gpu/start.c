@@ -83,6 +83,19 @@ static void undo(struct zinf *zinf)
 }
 
 /* See gpu.h. */
+int zi_client_gpu_check(struct zinf *zinf)
+{
+	struct zi_client_gpu *gpu = zinf->gpu;
+
+	if (gpu->stage != ZI_GPU_FAILED)
+		return 0;
+	return zi_client_error(zinf, -ENOTRECOVERABLE,
+	                       "an earlier zinf_materialize() failed with memory of %s: "
+	                       "detach, then attach again",
+	                       gpu->device.uuid);
+}
+
+/* See gpu.h. */
 int zi_client_gpu_start(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;

@@ -114,6 +114,11 @@ int zi_gpu_way_ask(struct zinf *zinf, uint32_t index)
 	struct zi_client_op *op;
 	int r = 0;
 
+	/* A call that was interrupted has asked. */
+	if (zinf->units[index].unshard_ticket) {
+		zi_gpu_way_set(zinf, index, ZI_GPU_ASKED);
+		return 0;
+	}
 	if (zinf->free_count <= ZI_GPU_SPARE_OPS ||
 	    (is_pooled && zi_gpu_way_held(zinf, index) >= ZI_GPU_POOL_HELD_MAX))
 		return 0;

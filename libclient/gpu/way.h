@@ -11,9 +11,9 @@
 
 #include "libclient/gpu/rank.h"
 
-/* Units that the daemon holds in CPU memory for this rank at one time: one is copied while the next
- * one comes. In a pool their room is taken from other ranks. */
-#define ZI_GPU_POOL_HELD_MAX 2u
+/* With a pool: units that zinfd holds for this rank at one time. zinfd counts the pins of a rank that
+ * waits for room as never released, so such a rank has none. */
+#define ZI_GPU_POOL_HELD_MAX 1u
 /* Entries of the table of operations that prefetch leaves to calls. */
 #define ZI_GPU_SPARE_OPS 4u
 

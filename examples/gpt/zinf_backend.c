@@ -284,6 +284,7 @@ static const struct gpt_backend_ops zinf_ops = {
 static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 {
 	struct zinf_options options = ZINF_OPTIONS_INIT;
+	int r;
 
 	options.socket_path = args->socket;
 	options.job = gpt_job_name(args);
@@ -313,6 +314,10 @@ static int attach(const struct gpt_args *args, struct zinf **ret_zinf)
 	/* A run that only uses a job makes none: nobody would delete it. */
 	options.must_exist = gpt_is_using(args) && !args->load;
 	gpt_strategy_set(args, &options);
+	r = zinf_attach(&options, ret_zinf);
+	if (r != -EOPNOTSUPP || !options.must_exist)
+		return r;
+	options.must_exist = false; /* An older zinfd does not know it. */
 	return zinf_attach(&options, ret_zinf);
 }
 

@@ -312,6 +312,12 @@ void zi_gpu_ring_cancel(struct zi_gpu_ring *ring, uint32_t unit)
 	leave(ring, unit);
 }
 
+void zi_gpu_ring_lost(struct zi_gpu_ring *ring, uint32_t unit, uint64_t event)
+{
+	become_last(ring, unit, event);
+	leave(ring, unit);
+}
+
 /* ---- parameters ---- */
 
 int zi_gpu_ring_unshard(struct zi_gpu_ring *ring, uint32_t unit, uint64_t *ret_event)

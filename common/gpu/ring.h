@@ -13,7 +13,7 @@
  *            unshard, prefetch, acquire         copied
  *    ABSENT ────────────────────────▶ COMING ─────────▶ PRESENT
  *      ▲                                │                  │
- *      └── cancel, handed ──────────────┤                  │
+ *      └── cancel, lost, handed ────────┤                  │
  *      └── displaced, void ─────────────┴──────────────────┘
  *
  *   COMING   the place is reserved, and nothing was queued yet. The copy may be queued once the
@@ -124,6 +124,8 @@ uint32_t zi_gpu_ring_waits(struct zi_gpu_ring *ring, uint32_t unit, const uint64
 void zi_gpu_ring_copied(struct zi_gpu_ring *ring, uint32_t unit, uint64_t event);
 /* A coming unit does not come, and nothing was queued: its uses are void. */
 void zi_gpu_ring_cancel(struct zi_gpu_ring *ring, uint32_t unit);
+/* The same, but a part of the copy was queued behind its events. @event: that part has ended. */
+void zi_gpu_ring_lost(struct zi_gpu_ring *ring, uint32_t unit, uint64_t event);
 /* A use of a present unit ends. @event: of this use; 0: nothing was queued for it. */
 void zi_gpu_ring_reshard(struct zi_gpu_ring *ring, uint32_t unit, uint64_t event);
 /* The values of the unit have changed elsewhere: it is absent. Precondition: it is not in use. */

@@ -128,14 +128,8 @@ static int bring(struct zinf *zinf, uint32_t index)
 		gpu->stats.unshard_wait_s += (double)(zi_clock_now_ns() - start_ns) * 1e-9;
 	}
 	gpu->demanded = ZI_GPU_NO_UNIT;
-	if (!r) {
-		r = zi_gpu_way_copy(zinf, index);
-		if (r) {
-			zi_gpu_ring_cancel(gpu->params, index);
-			(void)zi_gpu_way_give_back(zinf, index); /* The first error counts. */
-		}
-		return err_trace(r);
-	}
+	if (!r)
+		return err_trace(zi_gpu_way_copy(zinf, index));
 	/* It did not come. What is under way at a deadline is for the next call, or goes back. */
 	zi_gpu_ring_cancel(gpu->params, index);
 	state->is_dropped = true;
@@ -181,9 +175,7 @@ static int prefetch(struct zinf *zinf)
 		}
 		if (state->phase == ZI_GPU_COPYING) {
 			r = zi_gpu_way_copy(zinf, unit);
-			if (r)
-				zi_gpu_ring_cancel(gpu->params, unit);
-			else
+			if (!r)
 				gpu->stats.prefetch_count++;
 			continue;
 		}

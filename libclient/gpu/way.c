@@ -57,6 +57,26 @@ int zi_gpu_way_give_back(struct zinf *zinf, uint32_t unit)
 	return err_trace(zi_client_submit(zinf, ZI_OP_RESHARD, unit, 0, true, NULL));
 }
 
+/* The copy of a coming unit has failed. The daemon holds the unit until what was queued, now or for
+ * an earlier copy, has ended: a stream may wait for another rank, and is not waited for here.
+ * @is_begun: a part may be queued, behind the events of its place. */
+static void lose(struct zinf *zinf, uint32_t index, bool is_begun)
+{
+	struct zi_client_gpu *gpu = zinf->gpu;
+	struct zi_gpu_unit_state *state = zi_gpu_state_of(zinf, index);
+
+	if (is_begun && !zi_client_cuda(zinf)->cuEventRecord(state->copied, gpu->up.stream)) {
+		zi_gpu_ring_lost(gpu->params, index, zi_gpu_event_number(state->copied));
+		zi_gpu_way_set(zinf, index, ZI_GPU_COPYING);
+		return;
+	}
+	if (is_begun) /* Of a driver that fails twice nothing better can be asked. */
+		(void)zi_gpu_lane_drain(&gpu->up, zinf);
+	zi_gpu_ring_cancel(gpu->params, index);
+	if (state->phase != ZI_GPU_COPYING)
+		(void)zi_gpu_way_give_back(zinf, index); /* The first error counts. */
+}
+
 /* The copy of a coming unit, behind all that uses its place. Then the unit is present. */
 int zi_gpu_way_copy(struct zinf *zinf, uint32_t index)
 {
@@ -68,9 +88,11 @@ int zi_gpu_way_copy(struct zinf *zinf, uint32_t index)
 	const uint64_t *events;
 	uint32_t count = zi_gpu_ring_waits(gpu->params, index, &events);
 	uint32_t demanded = gpu->demanded;
+	bool is_begun;
 	int code;
 	int r = zi_client_gpu_wait(zinf, gpu->up.stream, events, count);
 
+	is_begun = !r;
 	gpu->demanded = index; /* A copy through buffers waits, and so looks. */
 	if (!r)
 		r = zi_gpu_lane_up(&gpu->up, zinf, state->param, source, bytes);
@@ -80,10 +102,9 @@ int zi_gpu_way_copy(struct zinf *zinf, uint32_t index)
 	}
 	gpu->demanded = demanded;
 	if (r) {
-		/* A part may be queued: the ring does not know of it. The first error counts. */
 		const struct zi_text text = zinf->text;
 
-		(void)zi_gpu_lane_drain(&gpu->up, zinf);
+		lose(zinf, index, is_begun);
 		return err_trace(zi_client_tell(zinf, r, &text));
 	}
 	zi_gpu_ring_copied(gpu->params, index, zi_gpu_event_number(state->copied));
@@ -158,11 +179,8 @@ static int look_asked(struct zinf *zinf, uint32_t index)
 	if (state->is_dropped)
 		return err_trace(zi_gpu_way_give_back(zinf, index));
 	r = zi_gpu_way_copy(zinf, index);
-	if (r) {
-		zi_gpu_ring_cancel(zinf->gpu->params, index);
-		(void)zi_gpu_way_give_back(zinf, index); /* The first error counts. */
+	if (r)
 		return err_trace(r);
-	}
 	zinf->gpu->stats.prefetch_count++;
 	return 0;
 }

@@ -28,7 +28,7 @@ int zi_gpu_way_ask(struct zinf *zinf, uint32_t unit);
 /* What the daemon said of where the unit lies. Return: 0; -EPROTO. */
 int zi_gpu_way_take_place(struct zinf *zinf, uint32_t unit, uint64_t offset_bytes);
 /* The copy of a coming unit, behind all that uses its place: COPYING, and present on the ring.
- * After a failure nothing is queued, and the unit is as before. */
+ * After a failure the unit is absent: COPYING until the part that was queued has ended, or IDLE. */
 int zi_gpu_way_copy(struct zinf *zinf, uint32_t unit);
 /* The daemon gets the unit back: IDLE. */
 int zi_gpu_way_give_back(struct zinf *zinf, uint32_t unit);

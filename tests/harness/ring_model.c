@@ -469,6 +469,19 @@ void ring_model_cancel(struct ring_model *model, uint32_t unit)
 	compare(model, "cancel");
 }
 
+void ring_model_lose(struct ring_model *model, uint32_t unit)
+{
+	struct ring_model_unit *u = &model->units[unit];
+	const uint64_t *waits;
+	uint32_t count = zi_gpu_ring_waits(model->ring, unit, &waits);
+
+	zi_gpu_ring_lost(model->ring, unit,
+	                 queue(model, RING_STREAM_UP, unit, true, waits, count));
+	become_absent(u);
+	u->version++;
+	compare(model, "a lost copy");
+}
+
 void ring_model_pin(struct ring_model *model, uint32_t unit, bool is_pinned)
 {
 	if (is_pinned)

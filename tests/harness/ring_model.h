@@ -77,6 +77,8 @@ void ring_model_reshard_unused(struct ring_model *model, uint32_t unit);
 bool ring_model_prefetch(struct ring_model *model, uint32_t *ret_unit);
 /* A coming unit does not come. */
 void ring_model_cancel(struct ring_model *model, uint32_t unit);
+/* Queues a copy of a coming unit that brings other bytes than its own. */
+void ring_model_lose(struct ring_model *model, uint32_t unit);
 /* Of a unit that is coming or present. */
 void ring_model_pin(struct ring_model *model, uint32_t unit, bool is_pinned);
 /* The unit, which is not in use, has new values. */

@@ -110,6 +110,8 @@ void ring_model_act_param(struct ring_model *model, ring_draw_fn draw, void *sou
 		ring_model_reshard(model, unit);
 	else if (action == 8 && draw(source, 4) == 0)
 		ring_model_cancel(model, unit);
+	else if (action == 9 && draw(source, 8) == 0)
+		ring_model_lose(model, unit);
 	else if (action < 11)
 		ring_model_copy(model, unit);
 	else if (action == 11)

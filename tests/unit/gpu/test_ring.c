@@ -372,6 +372,25 @@ Test(gpu_ring, demand_displaces_a_unit_that_was_prefetched_and_not_copied)
 	trainer_deinit(&trainer);
 }
 
+/* What was queued of it is waited for on all its chunks. */
+Test(gpu_ring, lost_copy_is_absent_and_orders_what_comes_after_it)
+{
+	struct zi_gpu_ring *ring = ring_of_three();
+	uint64_t event = 0;
+
+	use(ring, B, 10, 11);
+	cr_expect_eq(zi_gpu_ring_unshard(ring, A, &event), ZI_GPU_RING_E_FRESH);
+	expect_waits(ring, A, 1, 11, 0);
+	zi_gpu_ring_lost(ring, A, 20);
+	cr_expect_eq(zi_gpu_ring_presence(ring, A), ZI_GPU_ABSENT);
+	cr_expect_eq(zi_gpu_ring_use_count(ring, A), 0);
+	cr_expect_eq(zi_gpu_ring_unshard(ring, B, &event), ZI_GPU_RING_E_FRESH);
+	expect_waits(ring, B, 1, 20, 0);
+	cr_expect_eq(zi_gpu_ring_unshard(ring, C, &event), ZI_GPU_RING_E_FRESH);
+	expect_waits(ring, C, 1, 20, 0);
+	(void)zi_gpu_ring_free(ring);
+}
+
 /* ---- gradients ---- */
 
 Test(gpu_ring, gradients_are_held_from_acquire_until_they_are_handed_over)

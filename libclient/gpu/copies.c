@@ -112,6 +112,13 @@ static int ask(struct zinf *zinf, uint32_t index)
 	return r ? err_trace(r) : err_trace(zi_gpu_way_take_place(zinf, index, offset_bytes));
 }
 
+static bool is_given_back(const struct zinf *zinf, const void *arg)
+{
+	const uint32_t *unit = arg;
+
+	return zi_gpu_state_of(zinf, *unit)->phase == ZI_GPU_IDLE;
+}
+
 /* From any phase to COPYING. The place is the unit's. */
 static int bring(struct zinf *zinf, uint32_t index)
 {
@@ -120,6 +127,13 @@ static int bring(struct zinf *zinf, uint32_t index)
 	uint64_t start_ns = zi_clock_now_ns();
 	int r = 0;
 
+	/* Pool memory is not held until the place is free: see rank.h. */
+	if (state->phase == ZI_GPU_COPYING && zi_client_is_pooled(zinf))
+		r = zi_client_gpu_await(zinf, is_given_back, &index, "an earlier copy of the unit");
+	if (r) {
+		zi_gpu_ring_cancel(gpu->params, index);
+		return err_trace(r);
+	}
 	state->is_dropped = false;
 	gpu->demanded = index;
 	/* COPYING: the daemon still holds the unit for an earlier copy, whose place is lost. */

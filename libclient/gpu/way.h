@@ -11,8 +11,8 @@
 
 #include "libclient/gpu/rank.h"
 
-/* With a pool: units that zinfd holds for this rank at one time. zinfd counts the pins of a rank that
- * waits for room as never released, so such a rank has none. */
+/* With a pool: units that zinfd holds for this rank at one time. zinfd counts the pins of a rank
+ * that waits for room as never released, so such a rank has none. */
 #define ZI_GPU_POOL_HELD_MAX 1u
 /* Entries of the table of operations that prefetch leaves to calls. */
 #define ZI_GPU_SPARE_OPS 4u

@@ -475,8 +475,7 @@ void ring_model_lose(struct ring_model *model, uint32_t unit)
 	const uint64_t *waits;
 	uint32_t count = zi_gpu_ring_waits(model->ring, unit, &waits);
 
-	zi_gpu_ring_lost(model->ring, unit,
-	                 queue(model, RING_STREAM_UP, unit, true, waits, count));
+	zi_gpu_ring_lost(model->ring, unit, queue(model, RING_STREAM_UP, unit, true, waits, count));
 	become_absent(u);
 	u->version++;
 	compare(model, "a lost copy");

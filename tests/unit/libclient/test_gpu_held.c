@@ -65,6 +65,32 @@ Test(gpu_held, without_a_pool_units_are_copied_one_behind_the_other)
 	use_two_units(false, ZI_GPU_COPYING);
 }
 
+/* The unit has lost its place while it is copied. */
+static void demand_amid_a_copy(bool has_pool, uint32_t unshard_count)
+{
+	struct fake_daemon_options daemon = daemon_with(has_pool);
+	struct gpu_job job = attach_small("order=eager,delay=copy:1:100", &daemon, NULL);
+
+	gpu_materialize(&job, 3, 2);
+	cr_assert_eq(zinf_unshard(job.zinf, 0), 0);
+	cr_assert_eq(zinf_reshard(job.zinf, 0), 0);
+	zi_client_gpu_void(job.zinf, 0);
+	cr_assert_eq(zinf_unshard(job.zinf, 0), 0, "%s", zinf_error_text(job.zinf));
+	cr_expect_eq(fake_daemon_count(job.fake, FAKE_ON_OP(ZI_OP_UNSHARD)), unshard_count);
+	cr_assert_eq(zinf_reshard(job.zinf, 0), 0);
+	gpu_leave(&job);
+}
+
+Test(gpu_held, unit_of_a_pool_is_given_back_before_it_is_copied_anew)
+{
+	demand_amid_a_copy(true, 2);
+}
+
+Test(gpu_held, unit_without_a_pool_is_copied_anew_at_once)
+{
+	demand_amid_a_copy(false, 1);
+}
+
 static void settle_shared(bool has_pool, uint32_t expected)
 {
 	struct fake_daemon_options daemon = daemon_with(has_pool);
@@ -158,8 +184,8 @@ Test(gpu_held, interrupted_read_of_masters_is_asked_once)
 	fake_daemon_release(job.fake);
 	cr_assert_eq(zi_client_gpu_settle(job.zinf), 0, "%s", zinf_error_text(job.zinf));
 	cr_expect_eq(job.zinf->units[0].unshard_ticket, 0u);
-	cr_assert_eq(zinf_state_read(job.zinf, job.params[0], ZINF_STATE_MASTER, masters, SMALL),
-	             0, "%s", zinf_error_text(job.zinf));
+	cr_assert_eq(zinf_state_read(job.zinf, job.params[0], ZINF_STATE_MASTER, masters, SMALL), 0,
+	             "%s", zinf_error_text(job.zinf));
 	cr_expect_eq(masters[7], fake_value(7));
 	cr_expect_eq(fake_daemon_count(job.fake, FAKE_ON_OP(ZI_OP_UNSHARD)), 2u);
 	gpu_must_step(&job, 1);

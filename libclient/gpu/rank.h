@@ -11,8 +11,8 @@
  *
  * A demand goes from any phase to COPYING and waits for the daemon itself. A unit whose place went
  * to another one while it was ASKED is dropped: it goes back to the daemon without a copy. One that
- * is COPYING and lost its place, or whose copy failed amid its parts, stays with the rank until what
- * was queued has ended.
+ * lost its place while it was COPYING, or whose copy failed amid its parts, goes back when what was
+ * queued has ended.
  * With parameters in a pool (on NVMe, or zero3 over nodes) room in CPU memory is scarce: a unit is
  * asked for only when its place on the GPU is free, and at most POOL_HELD_MAX at one time. So no
  * rank holds pool memory while its stream waits for another rank.

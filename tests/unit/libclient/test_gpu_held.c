@@ -267,7 +267,7 @@ Test(gpu_held, copy_that_hangs_is_told_and_the_unit_stays_with_the_rank)
 	struct fake_daemon_options daemon = gpu_daemon();
 	char path[FAKE_GPU_PATH_BYTES];
 	struct zinf_gpu_options options = gpu_options(path, sizeof(path));
-	struct gpu_job job;
+	static struct gpu_job job; /* Not left: zinf_detach() would wait for the stream. */
 
 	gpu_elements = 5 * ZI_GPU_LANE_BYTES / 2 / sizeof(float);
 	job = gpu_attach("order=eager,register=4K,hang=copy:1", &daemon);

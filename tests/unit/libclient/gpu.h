@@ -153,6 +153,12 @@ static inline void gpu_materialize(struct gpu_job *job, uint32_t param_units, ui
 	cr_assert_eq(gpu_load_kernel(job), 0);
 }
 
+/* Then all memory is registered, and no copy goes through buffers. */
+static inline void gpu_await_pins(struct gpu_job *job)
+{
+	(void)zi_thread_join(&job->zinf->gpu->pins.thread);
+}
+
 /* The unit's gradient on the trainer's stream. Return: a code. */
 static inline int gpu_compute(struct gpu_job *job, uint32_t unit, float step, uint32_t adds)
 {
@@ -163,6 +169,18 @@ static inline int gpu_compute(struct gpu_job *job, uint32_t unit, float step, ui
 
 	return job->cuda->cuLaunchKernel(job->kernel, 1, 1, 1, 32, 1, 1, 0, job->stream, parameters,
 	                                 NULL);
+}
+
+/* Return: as gpu_pass(). */
+static inline int gpu_backward(struct gpu_job *job, uint32_t unit, float step)
+{
+	int r = zinf_unshard(job->zinf, job->units[unit]);
+
+	if (!r)
+		r = zinf_grad_acquire(job->zinf, job->units[unit]);
+	if (!r)
+		r = gpu_compute(job, unit, step, false);
+	return r ? r : zinf_reduce(job->zinf, job->units[unit]);
 }
 
 /* Forward: units in order, of which nothing is kept; backward: in reverse, with gradients. Return:
@@ -177,13 +195,7 @@ static inline int gpu_pass(struct gpu_job *job, float step)
 			r = zinf_reshard(job->zinf, job->units[i]);
 	}
 	for (uint32_t i = GPU_UNITS; i-- > 0 && !r;) {
-		r = zinf_unshard(job->zinf, job->units[i]);
-		if (!r)
-			r = zinf_grad_acquire(job->zinf, job->units[i]);
-		if (!r)
-			r = gpu_compute(job, i, step, false);
-		if (!r)
-			r = zinf_reduce(job->zinf, job->units[i]);
+		r = gpu_backward(job, i, step);
 		if (!r)
 			r = zinf_reshard(job->zinf, job->units[i]);
 	}

@@ -104,7 +104,7 @@ Test(gpu, copies_are_cut_at_pieces)
 	job.zinf->gpu->pins.piece_bytes = MIB;
 	cr_assert_eq(zinf_materialize(job.zinf), 0, "%s", zinf_error_text(job.zinf));
 	cr_assert_eq(gpu_load_kernel(&job), 0);
-	(void)zi_thread_join(&job.zinf->gpu->pins.thread);
+	gpu_await_pins(&job);
 	cr_assert_eq(zinf_gpu_stats(job.zinf, &stats), 0);
 	cr_expect_eq(stats.pinned_bytes, job.zinf->param_bytes + job.zinf->grad_bytes);
 	gpu_must_step(&job, 1);

@@ -264,13 +264,7 @@ static int run_and_leave_amid(struct gpu_job *job)
 	if (!r)
 		r = zinf_step_begin(job->zinf, &options);
 	for (uint32_t i = 0; i < 3 && !r; i++) {
-		r = zinf_unshard(job->zinf, i);
-		if (!r)
-			r = zinf_grad_acquire(job->zinf, i);
-		if (!r)
-			r = gpu_compute(job, i, 1, 0);
-		if (!r)
-			r = zinf_reduce(job->zinf, i);
+		r = gpu_backward(job, i, 1);
 		if (!r && i)
 			r = zinf_reshard(job->zinf, i);
 	}
@@ -325,17 +319,12 @@ static int run_hung_kernel(struct gpu_job *job)
 	zinf_ticket ticket;
 	int r = open_and_materialize(job);
 
+	if (!r) {
+		gpu_await_pins(job); /* A copy through buffers would wait for the kernel. */
+		r = zinf_step_begin(job->zinf, &options);
+	}
 	for (uint32_t i = 0; i < GPU_UNITS && !r; i++) {
-		if (!i)
-			r = zinf_step_begin(job->zinf, &options);
-		if (!r)
-			r = zinf_unshard(job->zinf, i);
-		if (!r)
-			r = zinf_grad_acquire(job->zinf, i);
-		if (!r)
-			r = gpu_compute(job, i, 1, 0);
-		if (!r)
-			r = zinf_reduce(job->zinf, i);
+		r = gpu_backward(job, i, 1);
 		if (!r)
 			r = zinf_reshard(job->zinf, i);
 	}

@@ -29,11 +29,10 @@ static struct fake_daemon_options daemon_with(bool has_pool)
 	return daemon;
 }
 
-/* All memory is registered: no copy goes through buffers. */
 static void materialize_pinned(struct gpu_job *job)
 {
 	gpu_materialize(job, 3, 2);
-	(void)zi_thread_join(&job->zinf->gpu->pins.thread);
+	gpu_await_pins(job);
 }
 
 static enum zi_gpu_phase phase_of(const struct gpu_job *job, uint32_t unit)

@@ -28,6 +28,7 @@ Test(gpu_ways, gradient_is_handed_over_when_its_copy_has_ended)
 	uint32_t call_count = 0;
 
 	gpu_materialize(&job, 3, 2);
+	gpu_await_pins(&job);
 	cr_assert_eq(zinf_step_begin(job.zinf, &options), 0);
 	cr_assert_eq(zinf_unshard(job.zinf, 0), 0);
 	cr_assert_eq(zinf_grad_acquire(job.zinf, 0), 0);

@@ -283,6 +283,16 @@ static int take_attached(struct zinf *zinf, const struct zi_attached *attached)
 	return 0;
 }
 
+/* An option of zinf_attach() that an older daemon does not know. */
+static int check_flag(struct zinf *zinf, bool is_set, uint64_t feature, const char *name)
+{
+	if (!is_set || (zinf->features & feature))
+		return 0;
+	return zi_client_error(zinf, -EOPNOTSUPP,
+	                       "%s is true, but zinfd at %s does not support it: use a newer zinfd",
+	                       name, zinf->path);
+}
+
 static int join(struct zinf *zinf)
 {
 	struct zi_attach_training attach = { .attach = zinf->attach, .training = zinf->training };
@@ -291,16 +301,13 @@ static int join(struct zinf *zinf)
 	int fds[ZI_MESSAGE_FDS_MAX];
 	int r;
 
-	if (zi_training_is_forward_only(&zinf->training) && !(zinf->features & ZI_FEATURE_FORWARD))
-		return zi_client_error(zinf, -EOPNOTSUPP,
-		                       "is_forward_only is true, but zinfd at %s does not "
-		                       "support it: use a newer zinfd",
-		                       zinf->path);
-	if ((zinf->attach.flags & ZI_ATTACH_MUST_EXIST) && !(zinf->features & ZI_FEATURE_EXIST))
-		return zi_client_error(zinf, -EOPNOTSUPP,
-		                       "must_exist is true, but zinfd at %s does not support it: "
-		                       "use a newer zinfd",
-		                       zinf->path);
+	r = check_flag(zinf, zi_training_is_forward_only(&zinf->training), ZI_FEATURE_FORWARD,
+	               "is_forward_only");
+	if (!r)
+		r = check_flag(zinf, zinf->attach.flags & ZI_ATTACH_MUST_EXIST, ZI_FEATURE_EXIST,
+		               "must_exist");
+	if (r)
+		return err_trace(r);
 	r = zi_client_request(zinf, &attach.attach.header, ZI_MESSAGE_ATTACH,
 	                      has_tail ? sizeof(attach) : sizeof(attach.attach),
 	                      ZI_MESSAGE_ATTACHED, &message, fds, ATTACH_FDS);

@@ -127,7 +127,6 @@ static uint64_t largest_bytes(const struct zi_gpu_units *units)
 	return bytes;
 }
 
-/* See budget.h. */
 int zi_gpu_budget_choose(const struct zi_gpu_wish *wish, struct zi_gpu_units *params,
                          struct zi_gpu_units *grads, struct zi_text *text,
                          struct zi_gpu_budget *ret_budget)

@@ -15,7 +15,6 @@
 
 /* ---- the context ---- */
 
-/* See rank.h. */
 int zi_client_gpu_fail(struct zinf *zinf, int code, const char *format, ...)
 {
 	struct zi_text what, text;
@@ -31,7 +30,6 @@ int zi_client_gpu_fail(struct zinf *zinf, int code, const char *format, ...)
 	return err_origin(zi_client_tell(zinf, r, &text));
 }
 
-/* See rank.h. */
 int zi_client_gpu_enter(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
@@ -45,7 +43,6 @@ int zi_client_gpu_enter(struct zinf *zinf)
 	                                    gpu->device.uuid));
 }
 
-/* See rank.h. */
 int zi_client_gpu_leave(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
@@ -60,7 +57,6 @@ int zi_client_gpu_leave(struct zinf *zinf)
 
 /* ---- waiting ---- */
 
-/* See rank.h. */
 int zi_client_gpu_await(struct zinf *zinf, zi_client_enough_fn is_enough, const void *arg,
                         const char *what)
 {
@@ -92,7 +88,6 @@ static bool is_event_over(const struct zinf *zinf, const void *arg)
 	return *wait->code != ZI_CUDA_NOT_READY;
 }
 
-/* See rank.h. */
 int zi_client_gpu_await_event(struct zinf *zinf, struct zi_cuda_event *event, const char *what)
 {
 	int code = ZI_CUDA_SUCCESS;
@@ -108,7 +103,6 @@ int zi_client_gpu_await_event(struct zinf *zinf, struct zi_cuda_event *event, co
 	return r ? err_trace(r) : err_trace(zi_client_gpu_fail(zinf, code, "waiting for %s", what));
 }
 
-/* See rank.h. */
 int zi_client_gpu_query(struct zinf *zinf, struct zi_cuda_event *event, bool *ret_is_over)
 {
 	int code = zi_client_cuda(zinf)->cuEventQuery(event);
@@ -119,7 +113,29 @@ int zi_client_gpu_query(struct zinf *zinf, struct zi_cuda_event *event, bool *re
 	return err_trace(zi_client_gpu_fail(zinf, code, "looking for the end of a copy"));
 }
 
-/* See rank.h. */
+int zi_client_gpu_make_events(struct zinf *zinf, struct zi_cuda_event **ret_first,
+                              struct zi_cuda_event **ret_second)
+{
+	const struct zi_cuda *cuda = zi_client_cuda(zinf);
+	int code = cuda->cuEventCreate(ret_first, ZI_CUDA_EVENT_NO_TIMING);
+
+	if (!code)
+		code = cuda->cuEventCreate(ret_second, ZI_CUDA_EVENT_NO_TIMING);
+	return err_trace(zi_client_gpu_fail(zinf, code, "making events"));
+}
+
+void zi_client_gpu_free_events(struct zinf *zinf, struct zi_cuda_event **first,
+                               struct zi_cuda_event **second)
+{
+	const struct zi_cuda *cuda = zi_client_cuda(zinf);
+
+	if (*first)
+		(void)cuda->cuEventDestroy(*first);
+	if (*second)
+		(void)cuda->cuEventDestroy(*second);
+	*first = *second = NULL;
+}
+
 int zi_client_gpu_wait(struct zinf *zinf, struct zi_cuda_stream *stream, const uint64_t *events,
                        uint32_t count)
 {
@@ -132,7 +148,6 @@ int zi_client_gpu_wait(struct zinf *zinf, struct zi_cuda_stream *stream, const u
 
 /* ---- looking ---- */
 
-/* See gpu.h. */
 bool zi_client_gpu_is_busy(const struct zinf *zinf)
 {
 	const struct zi_client_gpu *gpu = zinf->gpu;
@@ -140,7 +155,7 @@ bool zi_client_gpu_is_busy(const struct zinf *zinf)
 	return gpu->active_count || gpu->leaving_count || gpu->is_awaiting;
 }
 
-/* See gpu.h. What a look submits may wait for room on the ring, and so look again. */
+/* What a look submits may wait for room on the ring, and so look again. */
 int zi_client_gpu_look(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
@@ -172,7 +187,6 @@ static bool are_grads_settled(const struct zinf *zinf, const void *arg)
 	return !zinf->gpu->leaving_count;
 }
 
-/* See gpu.h. */
 int zi_client_gpu_settle(struct zinf *zinf)
 {
 	uint64_t start_ns = zi_clock_now_ns();
@@ -187,7 +201,6 @@ int zi_client_gpu_settle(struct zinf *zinf)
 	return err_trace(r);
 }
 
-/* See gpu.h. */
 int zi_client_gpu_settle_grads(struct zinf *zinf)
 {
 	if (are_grads_settled(zinf, NULL))
@@ -195,7 +208,6 @@ int zi_client_gpu_settle_grads(struct zinf *zinf)
 	return err_trace(zi_client_gpu_await(zinf, are_grads_settled, NULL, "a copy of gradients"));
 }
 
-/* See gpu.h. */
 int zi_client_gpu_settle_shared(struct zinf *zinf)
 {
 	return zi_client_is_pooled(zinf) ? err_trace(zi_client_gpu_settle(zinf))

@@ -14,12 +14,9 @@
 
 /* ---- life ---- */
 
-/* See rank.h. */
 int zi_gpu_copies_init(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
-	const struct zi_cuda *cuda = zi_client_cuda(zinf);
-	int code = ZI_CUDA_SUCCESS;
 	int r = zi_order_init(&gpu->order, gpu->unit_count);
 
 	if (!r && zi_training_is_forward_only(&zinf->training))
@@ -28,30 +25,17 @@ int zi_gpu_copies_init(struct zinf *zinf)
 	if (r || !gpu->active)
 		return zi_client_error(zinf, -ENOMEM, "no memory for the order of %u units",
 		                       gpu->unit_count);
-	for (uint32_t i = 0; i < gpu->unit_count && !code; i++) {
-		code = cuda->cuEventCreate(&gpu->units[i].copied, ZI_CUDA_EVENT_NO_TIMING);
-		if (!code)
-			code = cuda->cuEventCreate(&gpu->units[i].used, ZI_CUDA_EVENT_NO_TIMING);
-	}
-	return err_trace(zi_client_gpu_fail(zinf, code, "making events"));
+	for (uint32_t i = 0; i < gpu->unit_count && !r; i++)
+		r = zi_client_gpu_make_events(zinf, &gpu->units[i].copied, &gpu->units[i].used);
+	return err_trace(r);
 }
 
-/* See rank.h. */
 void zi_gpu_copies_deinit(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
-	const struct zi_cuda *cuda = zi_client_cuda(zinf);
 
-	for (uint32_t i = 0; i < gpu->unit_count; i++) {
-		struct zi_gpu_unit_state *state = &gpu->units[i];
-
-		/* A driver that fails here keeps them until the process ends. */
-		if (state->copied)
-			(void)cuda->cuEventDestroy(state->copied);
-		if (state->used)
-			(void)cuda->cuEventDestroy(state->used);
-		state->copied = state->used = NULL;
-	}
+	for (uint32_t i = 0; i < gpu->unit_count; i++)
+		zi_client_gpu_free_events(zinf, &gpu->units[i].copied, &gpu->units[i].used);
 	free(gpu->active);
 	gpu->active = NULL;
 	gpu->active_count = 0;
@@ -239,7 +223,6 @@ static void prefetch_next(struct zinf *zinf)
 	(void)zi_client_gpu_leave(zinf);
 }
 
-/* See gpu.h. */
 int zi_client_gpu_unshard(struct zinf *zinf, uint32_t index)
 {
 	int r = zi_client_gpu_enter(zinf), after;
@@ -256,7 +239,6 @@ int zi_client_gpu_unshard(struct zinf *zinf, uint32_t index)
 	return 0;
 }
 
-/* See gpu.h. */
 int zi_client_gpu_reshard(struct zinf *zinf, uint32_t index)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
@@ -277,20 +259,18 @@ int zi_client_gpu_reshard(struct zinf *zinf, uint32_t index)
 
 /* ---- values ---- */
 
-/* See gpu.h. */
 bool zi_client_gpu_has(const struct zinf *zinf, uint32_t unit)
 {
 	return zi_gpu_ring_presence(zinf->gpu->params, unit) != ZI_GPU_ABSENT;
 }
 
-/* See gpu.h. A copy that is under way goes on to its end; what waits for it does. */
+/* A copy that is under way goes on to its end; what waits for it does. */
 void zi_client_gpu_void(struct zinf *zinf, uint32_t unit)
 {
 	zi_gpu_way_drop(zinf, unit);
 	zi_gpu_ring_void(zinf->gpu->params, unit);
 }
 
-/* See gpu.h. */
 void zi_client_gpu_step(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
@@ -301,7 +281,6 @@ void zi_client_gpu_step(struct zinf *zinf)
 	zi_order_step(&gpu->order, true, &gpu->place);
 }
 
-/* See gpu.h. */
 void zi_client_gpu_discard(struct zinf *zinf)
 {
 	zi_order_discard(&zinf->gpu->order, true, &zinf->gpu->place);

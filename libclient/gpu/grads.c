@@ -16,45 +16,28 @@
 
 /* ---- life ---- */
 
-/* See rank.h. */
 int zi_gpu_grads_init(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
-	const struct zi_cuda *cuda = zi_client_cuda(zinf);
-	int code = ZI_CUDA_SUCCESS;
+	int r = 0;
 
 	gpu->leaving = calloc(gpu->unit_count, sizeof(*gpu->leaving));
 	if (!gpu->leaving)
 		return zi_client_error(zinf, -ENOMEM, "no memory for gradients of %u units",
 		                       gpu->unit_count);
-	for (uint32_t i = 0; i < gpu->unit_count && !code; i++) {
-		struct zi_gpu_unit_state *state = &gpu->units[i];
-
-		if (!state->grad)
-			continue;
-		code = cuda->cuEventCreate(&state->written, ZI_CUDA_EVENT_NO_TIMING);
-		if (!code)
-			code = cuda->cuEventCreate(&state->landed, ZI_CUDA_EVENT_NO_TIMING);
-	}
-	return err_trace(zi_client_gpu_fail(zinf, code, "making events"));
+	for (uint32_t i = 0; i < gpu->unit_count && !r; i++)
+		if (gpu->units[i].grad)
+			r = zi_client_gpu_make_events(zinf, &gpu->units[i].written,
+			                              &gpu->units[i].landed);
+	return err_trace(r);
 }
 
-/* See rank.h. */
 void zi_gpu_grads_deinit(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
-	const struct zi_cuda *cuda = zi_client_cuda(zinf);
 
-	for (uint32_t i = 0; i < gpu->unit_count; i++) {
-		struct zi_gpu_unit_state *state = &gpu->units[i];
-
-		/* A driver that fails here keeps them until the process ends. */
-		if (state->written)
-			(void)cuda->cuEventDestroy(state->written);
-		if (state->landed)
-			(void)cuda->cuEventDestroy(state->landed);
-		state->written = state->landed = NULL;
-	}
+	for (uint32_t i = 0; i < gpu->unit_count; i++)
+		zi_client_gpu_free_events(zinf, &gpu->units[i].written, &gpu->units[i].landed);
 	free(gpu->leaving);
 	gpu->leaving = NULL;
 	gpu->leaving_count = 0;
@@ -140,7 +123,6 @@ static int acquire(struct zinf *zinf, uint32_t index)
 	return 0;
 }
 
-/* See gpu.h. */
 int zi_client_gpu_acquire(struct zinf *zinf, uint32_t index)
 {
 	int r, after;
@@ -158,7 +140,6 @@ int zi_client_gpu_acquire(struct zinf *zinf, uint32_t index)
 	return r ? err_trace(r) : err_trace(after);
 }
 
-/* See gpu.h. */
 bool zi_client_gpu_has_grad(const struct zinf *zinf, uint32_t unit)
 {
 	return zinf->gpu && zi_gpu_state_of(zinf, unit)->is_grad_taken;
@@ -184,7 +165,6 @@ static int take_bucket(struct zinf *zinf, uint32_t index)
 	return err_trace(r);
 }
 
-/* See gpu.h. */
 int zi_client_gpu_place_grad(struct zinf *zinf, uint32_t index)
 {
 	struct zi_gpu_unit_state *state = zi_gpu_state_of(zinf, index);
@@ -262,7 +242,6 @@ static int queue_copy(struct zinf *zinf, uint32_t index)
 	return 0;
 }
 
-/* See gpu.h. */
 int zi_client_gpu_reduce(struct zinf *zinf, uint32_t index)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
@@ -284,7 +263,6 @@ int zi_client_gpu_reduce(struct zinf *zinf, uint32_t index)
 	return 0;
 }
 
-/* See rank.h. */
 int zi_gpu_grads_look(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
@@ -308,7 +286,7 @@ int zi_gpu_grads_look(struct zinf *zinf)
 
 /* ---- the rest ---- */
 
-/* See gpu.h. What the trainer's stream was given may write there still. */
+/* What the trainer's stream was given may write there still. */
 void zi_client_gpu_drop(struct zinf *zinf, uint32_t index)
 {
 	struct zi_gpu_unit_state *state;
@@ -329,7 +307,6 @@ void zi_client_gpu_drop(struct zinf *zinf, uint32_t index)
 	state->is_grad_taken = state->has_bucket = false;
 }
 
-/* See gpu.h. */
 int zi_client_gpu_check_no_sync(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;

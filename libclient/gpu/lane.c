@@ -7,7 +7,7 @@
 #include "common/base/err.h"
 #include "libclient/gpu/rank.h"
 
-/* See lane.h. As urgent as the device allows: a kernel waits for a copy rather than the reverse. */
+/* As urgent as the device allows: a kernel waits for a copy rather than the reverse. */
 int zi_gpu_lane_init(struct zi_gpu_lane *lane, struct zinf *zinf)
 {
 	const struct zi_cuda *cuda = zi_client_cuda(zinf);
@@ -78,34 +78,6 @@ static int up_by_buffer(struct zi_gpu_lane *lane, struct zinf *zinf, uint64_t ta
 	                           bytes));
 }
 
-/* See lane.h. */
-int zi_gpu_lane_up(struct zi_gpu_lane *lane, struct zinf *zinf, uint64_t target, const char *source,
-                   uint64_t bytes)
-{
-	const struct zi_cuda *cuda = zi_client_cuda(zinf);
-	uint64_t done = 0;
-	int r = 0;
-
-	while (done < bytes && !r) {
-		bool is_pinned;
-		uint64_t part = zi_gpu_pins_reach(&zinf->gpu->pins, source + done, bytes - done,
-		                                  &is_pinned);
-
-		if (is_pinned) {
-			int code = cuda->cuMemcpyHtoDAsync(target + done, source + done, part,
-			                                   lane->stream);
-
-			r = zi_client_gpu_fail(zinf, code, "queueing a copy of %s",
-			                       zi_format_bytes(part).chars);
-		} else {
-			part = ZI_MIN(part, ZI_GPU_LANE_BYTES);
-			r = up_by_buffer(lane, zinf, target + done, source + done, part);
-		}
-		done += part;
-	}
-	return err_trace(r);
-}
-
 /* What comes down through buffers, from @target on: (@queued - @landed) bytes are in buffers, the
  * oldest part in buffer @oldest. */
 struct descent {
@@ -155,34 +127,54 @@ static int down_by_buffers(struct zi_gpu_lane *lane, struct zinf *zinf, char *ta
 	return err_trace(r);
 }
 
-/* See lane.h. */
-int zi_gpu_lane_down(struct zi_gpu_lane *lane, struct zinf *zinf, char *target, uint64_t source,
-                     uint64_t bytes)
+static int queue_pinned(struct zi_gpu_lane *lane, struct zinf *zinf, bool is_up, char *host,
+                        uint64_t device, uint64_t bytes)
 {
 	const struct zi_cuda *cuda = zi_client_cuda(zinf);
+	int code = is_up ? cuda->cuMemcpyHtoDAsync(device, host, bytes, lane->stream)
+	                 : cuda->cuMemcpyDtoHAsync(host, device, bytes, lane->stream);
+
+	return err_trace(zi_client_gpu_fail(zinf, code, "queueing a copy of %s",
+	                                    zi_format_bytes(bytes).chars));
+}
+
+/* Cut where pinned memory begins or ends. @host is only read if @is_up. */
+static int copy(struct zi_gpu_lane *lane, struct zinf *zinf, bool is_up, char *host,
+                uint64_t device, uint64_t bytes)
+{
 	uint64_t done = 0;
 	int r = 0;
 
 	while (done < bytes && !r) {
 		bool is_pinned;
-		uint64_t part = zi_gpu_pins_reach(&zinf->gpu->pins, target + done, bytes - done,
-		                                  &is_pinned);
+		uint64_t part =
+			zi_gpu_pins_reach(&zinf->gpu->pins, host + done, bytes - done, &is_pinned);
 
-		if (is_pinned) {
-			int code = cuda->cuMemcpyDtoHAsync(target + done, source + done, part,
-			                                   lane->stream);
-
-			r = zi_client_gpu_fail(zinf, code, "queueing a copy of %s",
-			                       zi_format_bytes(part).chars);
-		} else {
-			r = down_by_buffers(lane, zinf, target + done, source + done, part);
-		}
+		if (is_up && !is_pinned)
+			part = ZI_MIN(part, ZI_GPU_LANE_BYTES);
+		if (is_pinned)
+			r = queue_pinned(lane, zinf, is_up, host + done, device + done, part);
+		else if (is_up)
+			r = up_by_buffer(lane, zinf, device + done, host + done, part);
+		else
+			r = down_by_buffers(lane, zinf, host + done, device + done, part);
 		done += part;
 	}
 	return err_trace(r);
 }
 
-/* See lane.h. */
+int zi_gpu_lane_up(struct zi_gpu_lane *lane, struct zinf *zinf, uint64_t target, const char *source,
+                   uint64_t bytes)
+{
+	return err_trace(copy(lane, zinf, true, (char *)(uintptr_t)source, target, bytes));
+}
+
+int zi_gpu_lane_down(struct zi_gpu_lane *lane, struct zinf *zinf, char *target, uint64_t source,
+                     uint64_t bytes)
+{
+	return err_trace(copy(lane, zinf, false, target, source, bytes));
+}
+
 int zi_gpu_lane_drain(struct zi_gpu_lane *lane, struct zinf *zinf)
 {
 	int code = ZI_CUDA_SUCCESS;
@@ -192,7 +184,7 @@ int zi_gpu_lane_drain(struct zi_gpu_lane *lane, struct zinf *zinf)
 	return err_trace(zi_client_gpu_fail(zinf, code, "waiting for copies"));
 }
 
-/* See lane.h. Of a driver that fails here nothing more can be asked. */
+/* Of a driver that fails here nothing more can be asked. */
 void zi_gpu_lane_deinit(struct zi_gpu_lane *lane, struct zinf *zinf)
 {
 	const struct zi_cuda *cuda = zi_client_cuda(zinf);

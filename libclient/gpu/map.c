@@ -42,7 +42,6 @@ static int request_open(struct zinf *zinf, const struct zi_gpu_budget *budget,
 	return 0;
 }
 
-/* See map.h. */
 int zi_gpu_map_ask(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
@@ -257,7 +256,6 @@ static int map_units(struct zinf *zinf, const uint64_t *handles)
 	return err_trace(r);
 }
 
-/* See map.h. */
 void zi_gpu_map_free(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
@@ -348,7 +346,7 @@ static int make_and_take(struct zinf *zinf)
 	return 0;
 }
 
-/* See gpu.h. The exchanges are short, and no call could go on with half of them. */
+/* The exchanges are short, and no call could go on with half of them. */
 int zi_client_gpu_arrange(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;

@@ -2,27 +2,27 @@
 /*
  * struct zi_client_gpu: a rank's GPU from the inside. Private to libclient/gpu.
  *
- * Who has what. A unit's parameters have a place on the chunk ring (common/gpu/ring.h), and a way
- * there, by which the daemon holds the unit in CPU memory only while it is copied:
+ * Parameters. A unit's parameters have a place on the chunk ring (common/gpu/ring.h). The daemon
+ * holds the unit in CPU memory only while the unit is copied to its place. A unit has a phase:
  *
  *            prefetch            UNSHARD sent          its answer         copied, RESHARD sent
  *    IDLE ─────────────▶ PLACED ─────────────▶ ASKED ─────────────▶ COPYING ─────────────▶ IDLE
  *                          └───────────────────── demand ──────────────┘
  *
- * A demand goes from any phase to COPYING and waits for the daemon itself. A unit whose place went
- * to another one while it was ASKED is dropped: it goes back to the daemon without a copy. One that
- * lost its place while it was COPYING, or whose copy failed amid its parts, goes back when what was
- * queued has ended.
- * With parameters in a pool (on NVMe, or zero3 over nodes) room in CPU memory is scarce: a unit is
- * asked for only when its place on the GPU is free, and at most POOL_HELD_MAX at one time. So no
- * rank holds pool memory while its stream waits for another rank.
+ * A demand moves a unit from any phase to COPYING, and waits for the daemon. If an ASKED unit loses
+ * its place to another unit, the unit is dropped: libzinf reshards it without a copy. If a COPYING
+ * unit loses its place, or its copy fails between two parts, libzinf reshards it when the queued
+ * parts have ended.
+ * With parameters in a pool (on NVMe, or zero3 over nodes) room in CPU memory is scarce. A unit is
+ * asked for only when its place on the GPU is free. At most ZI_GPU_POOL_HELD_MAX units are asked
+ * for or copied at one time. So no rank holds pool memory while its stream waits for another rank.
  *
- * A unit's gradient is *taken* (on the ring of gradients) from acquire to reduce, and then
- * *leaving* until its copy has ended and REDUCE was sent.
+ * Gradients. A unit's gradient is *taken* (on the ring of gradients) from acquire to reduce. Then
+ * the gradient is *leaving*, until its copy has ended and REDUCE was sent.
  *
- * Events are numbers to the rings: the address of a struct zi_cuda_event. Each unit has one of each
- * kind, recorded anew. A stream that waits for an event which was recorded anew waits for more than
- * it must, and for nothing that comes later than its own wait.
+ * Events. The rings know an event by a number: the address of a struct zi_cuda_event. Each unit has
+ * one event of each kind, and records it again and again. A stream may wait for a record that is
+ * newer than the needed one, but never for a record made after the call that made it wait.
  */
 #pragma once
 
@@ -129,6 +129,13 @@ int zi_client_gpu_await(struct zinf *zinf, zi_client_enough_fn is_enough, const 
 int zi_client_gpu_await_event(struct zinf *zinf, struct zi_cuda_event *event, const char *what);
 /* @ret_is_over: all that was queued before the event was recorded has ended. */
 int zi_client_gpu_query(struct zinf *zinf, struct zi_cuda_event *event, bool *ret_is_over);
+/* Two events of a unit, for zi_client_gpu_free_events() also where this fails. */
+int zi_client_gpu_make_events(struct zinf *zinf, struct zi_cuda_event **ret_first,
+                              struct zi_cuda_event **ret_second);
+/* Accepts NULL in them, and leaves it there. A driver that fails here keeps the events until the
+ * process ends. */
+void zi_client_gpu_free_events(struct zinf *zinf, struct zi_cuda_event **first,
+                               struct zi_cuda_event **second);
 /* The stream waits for the events. */
 int zi_client_gpu_wait(struct zinf *zinf, struct zi_cuda_stream *stream, const uint64_t *events,
                        uint32_t count);

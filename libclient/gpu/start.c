@@ -82,7 +82,6 @@ static void undo(struct zinf *zinf)
 	zinf->text_error = error;
 }
 
-/* See gpu.h. */
 int zi_client_gpu_check(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
@@ -95,7 +94,6 @@ int zi_client_gpu_check(struct zinf *zinf)
 	                       gpu->device.uuid);
 }
 
-/* See gpu.h. */
 int zi_client_gpu_start(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
@@ -116,7 +114,6 @@ int zi_client_gpu_start(struct zinf *zinf)
 	return 0;
 }
 
-/* See gpu.h. */
 void zi_client_gpu_free(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;

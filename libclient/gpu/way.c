@@ -195,7 +195,7 @@ static int look_copying(struct zinf *zinf, uint32_t index)
 	return err_trace(zi_gpu_way_give_back(zinf, index));
 }
 
-/* See rank.h. The newest first, so that a unit may leave the list meanwhile. */
+/* The newest first, so that a unit may leave the list meanwhile. */
 int zi_gpu_way_look(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;
@@ -234,7 +234,6 @@ void zi_gpu_way_drop(struct zinf *zinf, uint32_t unit)
 		state->is_dropped = true;
 }
 
-/* See rank.h. */
 void zi_gpu_way_drop_all(struct zinf *zinf)
 {
 	struct zi_client_gpu *gpu = zinf->gpu;

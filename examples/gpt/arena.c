@@ -8,7 +8,6 @@
 
 #define ALIGN_BYTES 64u
 
-/* See arena.h, as are the next. */
 void *gpt_arena_new(struct gpt_device *device, uint64_t bytes)
 {
 	if (device)

@@ -29,7 +29,6 @@ static bool is_uuid(const char *name)
 	return !strncmp(name, "GPU-", 4) || !strncmp(name, "MIG-", 4);
 }
 
-/* See args_device.h. */
 int gpt_device_check(struct gpt_args *args, struct gpt_problem *problem)
 {
 	const char *name = args->device ? args->device : "cpu";
@@ -75,7 +74,6 @@ static uint32_t index_of(const struct gpt_args *args)
 	return args->rank > 0 ? (uint32_t)args->rank : 0;
 }
 
-/* See args_device.h. */
 int gpt_device_of(const struct gpt_args *args, struct gpt_problem *problem,
                   struct gpt_device **ret_device)
 {

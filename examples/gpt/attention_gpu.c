@@ -235,7 +235,6 @@ static void note(struct gpt_layers *layers, const struct attention *attention)
 	layers->error = gpt_device_error(attention->layers->device);
 }
 
-/* See layers_gpu.h, as is the next. */
 void gpt_gpu_attention_forward(struct gpt_layers *layers, const struct gpt_attention_shape *shape,
                                const float *qkv, float *ret_att, float *ret_out)
 {

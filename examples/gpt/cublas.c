@@ -52,7 +52,6 @@ static int find(struct gpt_cublas *cublas, struct gpt_problem *problem)
 	return 0;
 }
 
-/* See cublas.h, as are the next. */
 int gpt_cublas_open(struct gpt_cublas *cublas, const char *path, void *stream,
                     struct gpt_problem *problem)
 {

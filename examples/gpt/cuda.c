@@ -22,7 +22,6 @@ struct row {
 #define ROW(field, symbol, parameters) { #symbol, offsetof(struct gpt_cuda, field) },
 static const struct row rows[] = { GPT_CUDA_FUNCTIONS(ROW) };
 
-/* See cuda.h, as are the next. */
 int gpt_cuda_open(struct gpt_cuda *cuda, const char *path, struct gpt_problem *problem)
 {
 	int code;

@@ -49,7 +49,6 @@ static bool check(struct gpt_device *device, int code, const char *what)
 	return code == 0;
 }
 
-/* See device.h, as is the next. */
 int gpt_device_error(const struct gpt_device *device)
 {
 	return device->error;
@@ -191,7 +190,6 @@ void gpt_device_close(struct gpt_device *device)
 	free(device);
 }
 
-/* See device.h, as is the next. */
 const char *gpt_device_uuid(const struct gpt_device *device)
 {
 	return device->uuid;

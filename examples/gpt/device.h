@@ -37,6 +37,7 @@ int gpt_device_open(const struct gpt_device_options *options, struct gpt_problem
 /* What the stream was given ends first. NULL is fine. */
 void gpt_device_close(struct gpt_device *device);
 
+/* "GPU-…" or "MIG-…"; the device's. */
 const char *gpt_device_uuid(const struct gpt_device *device);
 void *gpt_device_stream(const struct gpt_device *device); /* a CUstream */
 

@@ -25,6 +25,11 @@
 
 struct gpt_layers;
 
+static inline uint64_t gpt_larger(uint64_t x, uint64_t y)
+{
+	return x > y ? x : y;
+}
+
 /* out = in · weightᵀ + bias */
 struct gpt_linear {
 	uint64_t rows, inputs, outputs;

@@ -178,11 +178,6 @@ static const struct gpt_layers_ops cpu_ops = {
 	.free = layers_free,
 };
 
-static uint64_t larger(uint64_t x, uint64_t y)
-{
-	return x > y ? x : y;
-}
-
 /* As many threads as the CPUs give each rank of this node. A launcher knows how many those are. */
 static uint32_t thread_count(const struct gpt_args *args)
 {
@@ -210,7 +205,7 @@ static struct gpt_team *team_new(const struct gpt_args *args, const struct gpt_c
 {
 	uint64_t rows = (uint64_t)config->batch_count * config->sequence_count;
 	uint64_t tokens_count = config->sequence_count, channels = config->channel_count;
-	uint64_t wide = larger(4 * channels, GPT_VOCAB);
+	uint64_t wide = gpt_larger(4 * channels, GPT_VOCAB);
 	const struct gpt_product_bounds forward = { rows, wide, wide, tokens_count,
 		                                    channels / config->head_count };
 	/* The left factor of a weight's gradient is that of the outputs. */
@@ -219,12 +214,12 @@ static struct gpt_team *team_new(const struct gpt_args *args, const struct gpt_c
 
 	return gpt_team_new(
 		thread_count(args),
-		larger(gpt_product_shared_bytes(&forward), gpt_product_shared_bytes(&backward)),
-		larger(gpt_product_scratch_bytes(&forward), gpt_product_scratch_bytes(&backward)) +
+		gpt_larger(gpt_product_shared_bytes(&forward), gpt_product_shared_bytes(&backward)),
+		gpt_larger(gpt_product_scratch_bytes(&forward),
+	                   gpt_product_scratch_bytes(&backward)) +
 			square);
 }
 
-/* See layers_cpu.h. */
 struct gpt_layers *gpt_layers_cpu_new(const struct gpt_args *args, const struct gpt_config *config)
 {
 	struct cpu_layers *layers = calloc(1, sizeof(*layers));

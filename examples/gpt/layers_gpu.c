@@ -28,7 +28,6 @@ static void launch(struct gpt_layers *layers, enum gpt_kernel kernel, const void
 	note(layers);
 }
 
-/* See layers_gpu.h. */
 const void *gpt_gpu_narrow(struct gpt_gpu_layers *layers, enum gpt_narrowed place, uint64_t count,
                            const float *source)
 {
@@ -366,11 +365,6 @@ static const struct gpt_layers_ops gpu_ops = {
 	.free = layers_free,
 };
 
-static uint64_t larger(uint64_t x, uint64_t y)
-{
-	return x > y ? x : y;
-}
-
 /* Return: whether all of it is there. */
 static bool allocate(struct gpt_gpu_layers *gpu, const struct gpt_config *config, bool is_bf16)
 {
@@ -379,8 +373,8 @@ static bool allocate(struct gpt_gpu_layers *gpu, const struct gpt_config *config
 	uint64_t heads = (uint64_t)config->batch_count * config->head_count;
 	uint64_t strips = (t + GPT_SQUARE_ROWS - 1) / GPT_SQUARE_ROWS;
 	const uint64_t counts[_GPT_NARROWED_COUNT] = {
-		[GPT_NARROWED_WIDE] = n * larger(4 * c, GPT_VOCAB),
-		[GPT_NARROWED_SQUARE] = larger(n * 4 * c, heads * t * t),
+		[GPT_NARROWED_WIDE] = n * gpt_larger(4 * c, GPT_VOCAB),
+		[GPT_NARROWED_SQUARE] = gpt_larger(n * 4 * c, heads * t * t),
 		[GPT_NARROWED_HEADS] = n * c,
 	};
 
@@ -396,7 +390,6 @@ static bool allocate(struct gpt_gpu_layers *gpu, const struct gpt_config *config
 	return gpu->marked && !gpt_device_error(device);
 }
 
-/* See layers_gpu.h. */
 struct gpt_layers *gpt_layers_gpu_new(struct gpt_device *device, const struct gpt_config *config,
                                       bool is_bf16)
 {

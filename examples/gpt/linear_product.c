@@ -2,7 +2,6 @@
 /* The three products of a linear layer. */
 #include "examples/gpt/linear_product.h"
 
-/* See linear_product.h, as are the next. */
 struct gpt_product gpt_linear_output(const struct gpt_linear *linear, const float *in,
                                      const void *weight, const float *bias, float *ret_out)
 {

@@ -6,6 +6,7 @@
 #include "examples/gpt/layers.h"
 #include "examples/gpt/product.h"
 
+/* The output, begun with the bias. */
 struct gpt_product gpt_linear_output(const struct gpt_linear *linear, const float *in,
                                      const void *weight, const float *bias, float *ret_out);
 struct gpt_product gpt_linear_input_grad(const struct gpt_linear *linear, const void *weight,

@@ -94,7 +94,6 @@ static uint64_t bytes_of(enum zinf_dtype dtype)
 	return dtype == ZINF_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-/* See staged.h. */
 int gpt_staged_wrap(struct gpt_backend *backend, const struct gpt_args *args,
                     const struct gpt_model *model, struct gpt_device *device,
                     struct gpt_problem *problem)

@@ -11,7 +11,6 @@ __asm__(".pushsection .rodata\n"
         ".popsection\n");
 extern const unsigned char gpt_gpu_fatbin[];
 
-/* See image.h. */
 const void *gpt_gpu_image(void)
 {
 	return gpt_gpu_fatbin;

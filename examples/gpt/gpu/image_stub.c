@@ -4,7 +4,6 @@
 
 #include "examples/gpt/gpu/image.h"
 
-/* See image.h. */
 const void *gpt_gpu_image(void)
 {
 	return NULL;

@@ -5,7 +5,6 @@
 #include "common/base/assert.h"
 #include "common/base/err.h"
 
-/* Documented in the header, as are the others. */
 void dev_gpu_init(struct dev_gpu *gpu, const struct dev_gpu_facts *facts,
                   const struct dev_gpu_ops *ops, void *arg)
 {

@@ -245,7 +245,6 @@ static void take_chunks(struct sess *session, const struct zi_gpu_chunks *reques
 	sess_sent(session, r);
 }
 
-/* Documented in the header, as are the others. */
 int sess_request_gpu(struct sess *session, const struct zi_message_header *header,
                      struct zi_text *text)
 {

@@ -54,7 +54,6 @@ struct tier_arena {
 
 /* ---- the GPU tiers ---- */
 
-/* Documented in the header, as are the others. */
 int tier_arenas_new(struct zi_loop *loop, struct tier_arenas **ret_arenas)
 {
 	struct tier_arenas *arenas = calloc(1, sizeof(*arenas));

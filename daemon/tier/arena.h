@@ -37,6 +37,7 @@ struct zi_loop;
 
 /* ---- the GPU tiers ---- */
 
+/* Without tiers yet. @loop: turned later. Return: 0, -ENOMEM. */
 int tier_arenas_new(struct zi_loop *loop, struct tier_arenas **ret_arenas);
 /* The owners of all chunks have ended (dev_gpu_close()), as have all sessions: what ranks still
  * hold is nobody's charge any more. NULL-safe. Return: NULL. */

@@ -88,7 +88,6 @@ static void add_tier(json_t *tiers, const struct tier *tier)
 	(void)json_array_append_new(tiers, object);
 }
 
-/* Documented in the header. */
 json_t *sess_answer_topo(struct sess_shard *shard, const struct sess_facts *facts)
 {
 	uint32_t gpu_count = shard->arenas ? tier_arenas_count(shard->arenas) : 0;

@@ -3,14 +3,15 @@
  * In which order subgroups go through the pipeline. Floor 5, shard thread.
  *
  *     [ begun | ready: may be computed | ahead: may only be read ]
- * What is ready comes first, and of that the unit that became so last: backward ends where the next
- * forward begins, so where the disk falls behind, what is left to do in that forward is what it
- * uses last. What is ahead lies in the order in which it will be wanted, as far as can be foretold:
- * in an early update as units became ready in the step before (at first: the last unit first, as
- * backward goes), else by index, behind what is warm (warm.c): its slots are there to be used up
- * first.
- * Resident state needs no reading, so it lies behind all that does: the disk is never kept waiting
- * by it.
+ * Ready subgroups come first; among them, those of the unit that became ready last. Backward ends
+ * where the next forward begins. So where the disk falls behind, the updates that are left in the
+ * next forward are those of the units that forward uses last.
+ * Subgroups ahead lie in the order in which the update is expected to want them. In an early update
+ * this is the order in which units became ready in the step before (in the first step: the last
+ * unit first, as in backward). In other updates this is the order of the indices, behind warm
+ * subgroups (warm.c), whose slots of staging are used up first.
+ * Resident state needs no reading. Its subgroups lie behind all others, so the disk never waits for
+ * them.
  *
  * No subgroup is copied or searched for in a pump: places move when a unit becomes ready, which is
  * once per unit and step, and once for each UNSHARD that waits for an update.

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of embeddings and heads that backward puts straight into zinf's memory.
 
-Autograd makes a dense gradient of an embedding, which is zero but for the rows of the tokens, and
-adds it to that of a tied head. Both are as large as the vocabulary. Here the embedding adds its
-rows to zinf's buffer, and the head computes its product there. So there are no such tensors beside
-the buffer.
+Autograd makes a dense gradient of an embedding: as large as the vocabulary, and zero except in the
+rows of the tokens. Autograd then adds this gradient to the gradient of a tied head, which is as
+large. In this module the embedding adds its rows to zinf's buffer, and the head computes its
+product in zinf's buffer. No dense gradient is made beside the buffer.
 
-The values are those of autograd, bit by bit, if the gradients of all uses of the parameter come in
-this way: rows are summed in the same order, and then added once. It does not hold for a parameter
-that also has a use whose gradient goes through autograd. There the gradients are added in another
-order than autograd's, so the sum differs by rounding.
+Bits: if every use of a parameter takes this way, the gradient has autograd's bits. Rows are summed
+in autograd's order, and each sum is added once. If another use of the parameter goes through
+autograd, the gradients are added in another order, and the sum differs by rounding.
 
-This is done for large outer modules (units.py) in steps of one micro-batch, where the gradient has
-the type of the parameter. All other uses go through autograd, and gradients.py adds the parts up.
+Conditions: a large outer module (units.py), a step of one micro-batch, and a gradient of the
+parameter's type. Other uses go through autograd. gradients.py adds the parts up.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ is_transformed: Callable[[], bool] = getattr(
 
 
 class _Part:
-    """A use of a parameter whose gradient does not go through autograd.
+    """A use of a parameter, with a gradient that does not go through autograd.
 
     plain: returns the parameter as a plain tensor, while it is present.
     """

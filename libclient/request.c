@@ -31,11 +31,14 @@
 #define REQUEST_NOTICES_MAX 16u
 
 /* The daemon waits for the others until timeout_ms and then names who did not come; we wait a
- * little longer, so that this answer still arrives. */
+ * little longer, so that this answer still arrives. Over several nodes the daemon asks the other
+ * nodes first, twice where two calls are late one after the other. */
 uint64_t zi_client_deadline_ns(const struct zinf *zinf)
 {
 	uint64_t grace_ns = ZI_MIN(zinf->timeout_ns / 4, ZI_NS_PER_S);
 
+	if (zinf->attach.local_world_size)
+		grace_ns += 2 * ZI_NODE_ANSWER_NS;
 	return zi_clock_deadline_ns(zinf->timeout_ns + grace_ns);
 }
 

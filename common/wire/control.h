@@ -54,6 +54,10 @@
  */
 #define ZI_COLL_VERSION 2u
 
+/* In a job over several nodes: after a call's deadline zinfd asks the other nodes what keeps them,
+ * and a node has this long to answer. */
+#define ZI_NODE_ANSWER_NS 1000000000ull
+
 #define ZI_IO_WEIGHT_MAX     1000u
 #define ZI_IO_WEIGHT_DEFAULT 100u /* what 0 means */
 

@@ -153,7 +153,8 @@ struct zinf_options {
 	uint32_t timeout_ms;     /**< deadline of each waiting call; 0: 600 000 (10 minutes). After
 				  *   it the daemon answers with the ranks that did not come. If
 				  *   the daemon does not answer either, the call returns after
-				  *   another quarter of the time, at most 1 s */
+				  *   another quarter of the time, at most 1 s. A job over
+				  *   several nodes waits 2 s more: the nodes are asked then */
 	enum zinf_dtype param_dtype; /**< ZINF_F32, ZINF_BF16 or ZINF_F16 */
 	enum zinf_dtype grad_dtype;  /**< ZINF_F32 or param_dtype */
 	enum zinf_optimizer optimizer;

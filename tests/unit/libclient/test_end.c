@@ -310,3 +310,16 @@ Test(end, lying_rings_are_eproto_and_end_the_session)
 		fake_job_leave(&job);
 	}
 }
+
+/* zinfd asks the other nodes only after the deadline, and its answer names the one that is lost. */
+Test(end, over_several_nodes_the_nodes_have_time_to_answer)
+{
+	struct zinf zinf = { .timeout_ns = 10 * ZI_NS_PER_S };
+	uint64_t before_ns = zi_clock_now_ns(), here_ns, over_nodes_ns;
+
+	here_ns = zi_client_deadline_ns(&zinf);
+	cr_expect_geq(here_ns, before_ns + zinf.timeout_ns);
+	zinf.attach.local_world_size = 2;
+	over_nodes_ns = zi_client_deadline_ns(&zinf);
+	cr_expect_geq(over_nodes_ns, here_ns + 2 * ZI_NODE_ANSWER_NS);
+}

@@ -15,8 +15,6 @@
 #include "daemon/zero/job/op_expire.h"
 #include "daemon/zero/step/step_late.h"
 
-/* A node may take so long to say what keeps it. */
-#define LATE_ANSWER_NS ZI_NS_PER_S
 /* Asked instead of a round's number: what keeps the bytes that a call waits for? */
 #define LATE_BYTES UINT64_MAX
 /* Answers that nobody waits for any more need no room. */
@@ -159,7 +157,7 @@ static void ask(struct across *across, uint64_t silent, uint64_t number, const s
 	across->late = (struct across_late){ .number = number,
 		                             .silent = silent,
 		                             .asked = others | silent,
-		                             .due_ns = zi_clock_deadline_ns(LATE_ANSWER_NS),
+		                             .due_ns = zi_clock_deadline_ns(ZI_NODE_ANSWER_NS),
 		                             .culprit = UINT32_MAX,
 		                             .what = *what };
 	for (others |= silent; others; others &= others - 1)
@@ -190,7 +188,7 @@ bool late_bytes_expired(struct zero_op *op)
 		return true;
 	}
 	/* Later than that it was another call's question. */
-	if (across->late.number == LATE_BYTES && now_ns < across->late.due_ns + LATE_ANSWER_NS) {
+	if (across->late.number == LATE_BYTES && now_ns < across->late.due_ns + ZI_NODE_ANSWER_NS) {
 		if (!across->late.asked)
 			return false; /* All are there: it is this call's own affair. */
 		conclude(across);

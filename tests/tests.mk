@@ -152,8 +152,8 @@ $(BROKEN_RING): $(BROKEN_RING).o $(call archive,common/wire) $(call archive,comm
 .PRECIOUS: $(BUILD)/%.o
 
 # ---- targets ----------------------------------------------------------------------------------
-.PHONY: check test coverage build-tests check-tests stress-tsan check-unit check-system check-ndebug check-asan \
-	check-tsan check-valgrind check-bits check-power check-install check-systemd
+.PHONY: check test coverage build-tests build-sanitizers build-stress check-tests stress-tsan check-unit check-system \
+	check-ndebug check-asan check-tsan check-valgrind check-bits check-power check-install check-systemd
 
 build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(NODES_BIN) ## build all test programs, run none
 
@@ -281,6 +281,14 @@ asan_fuzz = check-fuzz
 .PHONY: $(ASAN_PARTS:%=asan-%)
 $(ASAN_PARTS:%=asan-%): asan-%:
 	@$(MAKE) --no-print-directory -s $(asan_$*)
+
+# .ci/run starts it beside tests that mostly wait.
+build-sanitizers: ## build what check-asan and check-tsan run
+	@$(MAKE) --no-print-directory -s -j2 VARIANT=asan all build-tests
+	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan build-stress
+
+build-stress: $(STRESS_BIN) $(BROKEN_RING)
+
 check-asan: ## unit and system tests under AddressSanitizer and UBSan
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=asan all build-tests
 	@$(ASAN_ENV) $(MAKE) --no-print-directory -s -j$(CHECK_JOBS) -Orecurse VARIANT=asan $(ASAN_PARTS:%=asan-%)

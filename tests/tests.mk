@@ -162,7 +162,7 @@ build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(
 # of them, .ci/run with a new seed each time.
 CHECK_JOBS := $(shell echo $$(($$(nproc) + 1)))
 CHECK_PARTS := model nodes faults power python syntax tidy matrix install tools headers floors ptx coll bench deaths bits crash \
-	crash-votes crash-nodes fuzz
+	crash-votes crash-nodes gpu-folder fuzz
 part_syntax = WERROR=1 VARIANT=clang check-syntax
 part_tidy = tidy
 part_python = check-python T=
@@ -172,6 +172,7 @@ part_headers = check-headers
 part_floors = check-floors
 part_ptx = check-ptx
 part_bits = check-bits CASES=8
+part_gpu-folder = check-gpu-folder
 part_matrix = check-matrix
 part_model = check-model MODEL=brief
 part_coll = check-coll ROUNDS=10
@@ -332,3 +333,4 @@ include tests/crash/crash.mk
 include tests/far/far.mk
 include tests/faults/faults.mk
 include tests/vm/vm.mk
+include tests/gpu/device/device.mk

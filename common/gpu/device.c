@@ -173,28 +173,40 @@ int zi_gpu_device_describe(const struct zi_gpu_driver *driver, uint32_t index,
 	return 0;
 }
 
-/* See device.h. */
+/* See device.h. Only the wanted one is described: another may be broken, or hang when it is asked
+ * for more than its names. */
 int zi_gpu_device_find(const struct zi_gpu_driver *driver, const char *uuid,
                        struct zi_gpu_device *ret_device, struct zi_text *text)
 {
-	struct zi_gpu_device device = { 0 };
+	const struct zi_cuda *cuda = &driver->cuda;
 	char first[ZI_GPU_UUID_BYTES] = "";
-	uint32_t count;
+	uint32_t count, broken = 0;
+	int broken_code = 0;
 	int r = zi_gpu_device_count(driver, &count, text);
 
 	if (r)
 		return err_trace(r);
 	for (uint32_t i = 0; i < count; i++) {
-		r = zi_gpu_device_describe(driver, i, &device, text);
-		if (r)
-			return err_trace(r);
-		if (strcasecmp(device.uuid, uuid) == 0) {
-			*ret_device = device;
-			return 0;
+		struct zi_gpu_device device = { .index = (int32_t)i };
+		int code = cuda->cuDeviceGet(&device.device, device.index);
+
+		if (!code)
+			code = read_names(cuda, &device);
+		if (code && !broken_code) {
+			broken_code = code;
+			broken = i;
 		}
-		if (!i)
+		if (code)
+			continue;
+		if (strcasecmp(device.uuid, uuid) == 0)
+			return err_trace(zi_gpu_device_describe(driver, i, ret_device, text));
+		if (!first[0])
 			memcpy(first, device.uuid, sizeof(first));
 	}
+	if (broken_code)
+		return err_origin(zi_gpu_error(
+			cuda, broken_code, text,
+			"no GPU '%.48s' among those that answer: asking GPU %u", uuid, broken));
 	return err_origin(
 		zi_text_error(text, -ENODEV,
 	                      "no GPU '%.48s' among the %u that this process sees%s%s: check "

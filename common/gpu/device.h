@@ -51,8 +51,10 @@ int zi_gpu_device_count(const struct zi_gpu_driver *driver, uint32_t *ret_count,
  * errno of the driver. */
 int zi_gpu_device_describe(const struct zi_gpu_driver *driver, uint32_t index,
                            struct zi_gpu_device *ret_device, struct zi_text *text);
-/* The GPU with this UUID, in any case of letters. Return: 0; -ENODEV the process does not see it,
- * and @text has the number of GPUs and the first one's UUID; another errno of the driver. */
+/* The GPU with this UUID, in any case of letters. A GPU whose UUID the driver cannot tell hides no
+ * other one. Return: 0; -ENODEV the process does not see it, and @text has the number of GPUs and
+ * the first one's UUID; the errno of a GPU whose UUID is not known, where no other is the one;
+ * another errno of the driver. */
 int zi_gpu_device_find(const struct zi_gpu_driver *driver, const char *uuid,
                        struct zi_gpu_device *ret_device, struct zi_text *text);
 /* Can zinf's chunks lie on it, and a context use it? Return: 0; -ENOTSUP, with what it lacks. */

@@ -75,6 +75,8 @@ int cuDeviceGet(int *ret_device, int index)
 	FAKE_ENTER();
 	if (!fake_device_exists(index))
 		return ZI_CUDA_INVALID_DEVICE;
+	if (index == fake_options()->broken)
+		return fake_options()->broken_code;
 	*ret_device = index;
 	return ZI_CUDA_SUCCESS;
 }
@@ -153,6 +155,8 @@ int cuDeviceTotalMem_v2(size_t *ret_bytes, int device)
 	FAKE_ENTER();
 	if (!fake_device_exists(device))
 		return ZI_CUDA_INVALID_DEVICE;
+	if (device == fake_options()->stuck)
+		fake_hang();
 	*ret_bytes = fake_options()->bytes;
 	return ZI_CUDA_SUCCESS;
 }

@@ -26,6 +26,9 @@ int fake_enter_always(const char *name);
 /* As above, of an operation that is about to run: "copy" or "kernel". @ret_hangs: it never ends. */
 int fake_enter_operation(const char *place, bool *ret_hangs);
 
+/* Never returns. */
+_Noreturn void fake_hang(void);
+
 /* The first statement of a function. */
 #define FAKE_ENTER()                                 \
 	do {                                         \

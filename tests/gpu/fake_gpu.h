@@ -16,8 +16,11 @@
  *   no=vmm               a device without it: vmm, fds, read_only (registration)
  *   missing=cuMemMap     cuGetProcAddress() does not find it
  *   mig                  GPUs are MIG instances
+ *   broken=1:46          cuDeviceGet() of GPU 1 returns code 46
+ *   stuck=1              cuDeviceTotalMem() of GPU 1 never returns
  *   register=16M         the most that one cuMemHostRegister() takes
  *   order=late           how streams run, below
+ *   trace=PATH           a line for each call of a place, below, is appended to that file
  *   KIND=PLACE:N:VALUE   what goes wrong, below; up to 16 of these
  *
  * Orders. A GPU may run work in each of them, so a program must compute the same bits in all:

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counting calls, and letting the n-th one go wrong. Rules: fake_gpu.h. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -88,7 +89,7 @@ static void sleep_ms(int ms)
 }
 
 /* Nobody signals the condition: a debugger and a test see a thread that sleeps on a futex. */
-static void hang(void)
+_Noreturn void fake_hang(void)
 {
 	static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 	static pthread_cond_t never = PTHREAD_COND_INITIALIZER;
@@ -131,6 +132,16 @@ static void apply(const struct fake_rule *rule, struct outcome *outcome)
 	}
 }
 
+/* Under the mutex. */
+static void note_call(const char *path, const char *place)
+{
+	static int fd = -1;
+
+	if (fd < 0)
+		fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	(void)dprintf(fd, "%s\n", place); /* A test without its file fails. */
+}
+
 static struct outcome happen(const char *place)
 {
 	const struct fake_options *options = fake_options();
@@ -139,6 +150,8 @@ static struct outcome happen(const char *place)
 
 	(void)pthread_mutex_lock(&fake_mutex);
 	number = count_call(place);
+	if (options->trace[0])
+		note_call(options->trace, place);
 	for (uint32_t i = 0; i < options->rule_count; i++) {
 		const struct fake_rule *rule = &options->rules[i];
 
@@ -158,7 +171,7 @@ int fake_enter_always(const char *name)
 	copy_place(name, place);
 	outcome = happen(place);
 	if (outcome.hangs)
-		hang();
+		fake_hang();
 	if (outcome.sticky_code)
 		fake_context_break(NULL, outcome.sticky_code);
 	return outcome.code;

@@ -72,6 +72,12 @@ static void read_mode(const char *word, const char *value)
 	options.mode = modes[choice_of(word, value, names)];
 }
 
+static void read_broken(const char *word, const char *value)
+{
+	if (sscanf(value, "%d:%d", &options.broken, &options.broken_code) != 2)
+		refuse(word);
+}
+
 /* Return: @key names what goes wrong. */
 static bool read_rule(const char *word, const char *key, const char *value)
 {
@@ -96,9 +102,9 @@ static bool read_rule(const char *word, const char *key, const char *value)
 
 static void read_word(const char *word)
 {
-	char key[FAKE_NAME_MAX] = "", value[96] = "";
+	char key[FAKE_NAME_MAX] = "", value[256] = "";
 
-	if (sscanf(word, "%47[^=]=%95s", key, value) < 1)
+	if (sscanf(word, "%47[^=]=%255s", key, value) < 1)
 		refuse(word);
 	if (!strcmp(key, "gpus"))
 		options.gpus = ZI_MIN((uint32_t)strtoul(value, NULL, 10), FAKE_GPUS_MAX);
@@ -114,6 +120,12 @@ static void read_word(const char *word)
 		(void)snprintf(options.missing, sizeof(options.missing), "%.47s", value);
 	else if (!strcmp(key, "mig"))
 		options.is_mig = true;
+	else if (!strcmp(key, "broken"))
+		read_broken(word, value);
+	else if (!strcmp(key, "stuck"))
+		options.stuck = (int)strtol(value, NULL, 10);
+	else if (!strcmp(key, "trace"))
+		(void)snprintf(options.trace, sizeof(options.trace), "%s", value);
 	else if (!strcmp(key, "mode"))
 		read_mode(word, value);
 	else if (!strcmp(key, "no"))
@@ -135,6 +147,8 @@ static void read_all(void)
 		.bytes = 1ull << 30,
 		.register_max_bytes = 1ull << 39, /* What drivers since R580 refuse is more. */
 		.version = 12040,
+		.broken = -1,
+		.stuck = -1,
 		.has_vmm = true,
 		.has_fds = true,
 		.has_read_only = true,

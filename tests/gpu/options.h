@@ -28,6 +28,8 @@ struct fake_options {
 	uint64_t seed;
 	bool has_vmm, has_fds, has_read_only, is_mig;
 	char missing[FAKE_NAME_MAX];
+	char trace[256];                /* "": none */
+	int broken, broken_code, stuck; /* GPUs; -1: none */
 	struct fake_rule rules[FAKE_RULES_MAX];
 	uint32_t rule_count;
 };

@@ -170,6 +170,22 @@ Test(gpu_device, that_is_unknown_is_told_beside_those_that_there_are)
 	cr_assert_eq(device.index, 7, "untouched");
 }
 
+Test(gpu_device, that_is_broken_hides_no_other)
+{
+	struct zi_gpu_device device = { .index = 7 };
+	struct zi_text text = { "" };
+
+	open_fake("gpus=3,broken=0:999,stuck=2");
+	cr_assert_eq(zi_gpu_device_find(&driver, FAKE_GPU_UUID_1, &device, &text), 0, "%s",
+	             text.chars);
+	cr_assert_eq(device.index, 1);
+	/* It may be the wanted one. */
+	cr_assert_eq(zi_gpu_device_find(&driver, FAKE_GPU_UUID_0, &device, &text), -EIO);
+	cr_assert(strstr(text.chars, "no GPU '" FAKE_GPU_UUID_0 "' among those that answer: asking "
+	                             "GPU 0"),
+	          "%s", text.chars);
+}
+
 Test(gpu_device, beyond_the_last_one_does_not_exist)
 {
 	struct zi_gpu_device device = { .index = 7 };
@@ -242,7 +258,7 @@ Test(gpu_device, that_cannot_be_described_cannot_be_found)
 {
 	struct zi_gpu_device device = { .index = 7 };
 
-	open_fake("fail=cuDeviceGetName:1:999");
+	open_fake("fail=cuDeviceGetName:0:999");
 	cr_assert_eq(zi_gpu_device_find(&driver, FAKE_GPU_UUID_1, &device, NULL), -EIO);
 	cr_assert_eq(device.index, 7, "untouched");
 }

@@ -56,7 +56,7 @@ struct config {
 
 	uint64_t gpu_enable;
 	char gpu_driver[CONFIG_TEXT_BYTES]; /* "": the system's */
-	uint64_t gpu_reserve_bytes;
+	uint64_t gpu_reserve_bytes, gpu_deadline_s;
 
 	struct config_store stores[CONFIG_STORES_MAX];
 	uint32_t store_count;

@@ -90,6 +90,10 @@ const struct config_key config_keys[] = {
 	  .special = "none", .special_value = 0, .fallback = "1G",
 	  .doc = "Memory of each GPU that zinf leaves alone, for CUDA contexts, libraries and "
 	         "activations of the trainers." },
+	{ "gpu", "deadline_s", CONFIG_COUNT, OF(gpu_deadline_s), 1, 3600, .fallback = "60",
+	  .doc = "Time that a zinf-gpu has for a part of an order of memory; it has twice that to "
+	         "open its GPU. Beyond it zinf-gpu is killed, and the next order starts it "
+	         "again." },
 
 	{ "nvme", "path", CONFIG_TEXT, OF_STORE(path), .fallback = "",
 	  .doc = "File (made when missing) or block device. It must be given. A file that is "

@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/err.h"
 #include "common/base/log.h"
+#include "common/base/loop.h"
 #include "daemon/config.h"
 #include "daemon/device/gpu.h"
 #include "daemon/tier/arena.h"
@@ -18,6 +20,12 @@
 
 /* It is there while the kernel's module of NVIDIA is. */
 #define GPUS_DEVICE "/dev/nvidiactl"
+
+/* A GPU that was never opened: a driver may be loaded later, or have recovered. */
+#define GPUS_RETRY_NS     (30 * ZI_NS_PER_S)
+#define GPUS_RETRY_FACTOR 32u
+/* The end of a zinf-gpu takes a moment, in which the driver releases its chunks. */
+#define GPUS_END_S 5u
 
 static_assert(ZI_GPU_UUID_BYTES <= DEV_GPU_UUID_BYTES, "gpus_tier()");
 static_assert(ZI_GPU_NAME_BYTES <= DEV_GPU_NAME_BYTES, "gpus_tier()");
@@ -30,6 +38,9 @@ struct gpus_one {
 	struct gpu_worker *worker;
 	char number[12]; /* of the GPU, for zinf-gpu */
 	bool was_open;
+	struct zi_timer retry; /* of a GPU that was never opened */
+	uint64_t retry_ns;     /* the next pause */
+	uint32_t failure_count;
 	struct dev_gpu *gpu;            /* NULL: it has no tier */
 	struct dev_gpu_request *served; /* of `gpu`; NULL: none */
 	struct gpu_request request;     /* the same, as the worker knows it */
@@ -39,6 +50,7 @@ struct gpus_one {
 struct gpus {
 	struct gpus_options options;
 	char program[512];
+	bool is_ending, is_counted; /* the number of GPUs is known */
 	uint32_t count;
 	struct gpus_one ones[ZI_GPU_DEVICES_MAX]; /* (count,) */
 };
@@ -58,10 +70,13 @@ static bool are_wanted(const struct config *config, struct zi_text *text)
 	return !access(sign, F_OK);
 }
 
-/* A GPU that worked, or that is demanded, is somebody's to look after. */
-static void complain(const struct gpus_one *one, const struct zi_text *text)
+/* A GPU that worked, or that is demanded, is somebody's to look after. What fails again and again
+ * is told once in such words. */
+static void complain(struct gpus_one *one, const struct zi_text *text)
 {
-	if (one->was_open || one->gpus->options.config->gpu_enable == CONFIG_GPU_YES)
+	if (!one->was_open && one->failure_count++)
+		log_info("%s. It is tried again", text->chars);
+	else if (one->was_open || one->gpus->options.config->gpu_enable == CONFIG_GPU_YES)
 		log_error("%s", text->chars);
 	else
 		log_warning("%s. zinfd works without it (gpu.enable)", text->chars);
@@ -127,6 +142,8 @@ static int one_release(void *arg, struct dev_gpu_request *served)
 	one->served = NULL;
 	if (r == GPU_WORKER_E_GONE)
 		return DEV_GPU_E_GONE;
+	if (r == GPU_WORKER_E_ENDING)
+		return DEV_GPU_E_ENDING;
 	served->text = one->request.text;
 	return err_trace(r);
 }
@@ -135,32 +152,92 @@ static const struct dev_gpu_ops one_ops = { .create = one_create, .release = one
 
 /* ---- GPUs come and go ---- */
 
-/* No more tiers come, unless by a later start of a GPU that could not be opened. */
+static uint32_t number_of(const struct gpus_one *one)
+{
+	return (uint32_t)(one - one->gpus->ones);
+}
+
+static struct tier_gpu_trouble *trouble_of(const struct gpus_one *one)
+{
+	return tier_arenas_trouble(one->gpus->options.arenas, number_of(one));
+}
+
+/* No more tiers come, unless by a later start of a GPU that could not be opened. Nobody waits for
+ * that one. */
 static void look_ready(struct gpus *gpus)
 {
 	bool is_ready = true;
 
 	for (uint32_t i = 0; i < gpus->count; i++)
-		is_ready &= gpu_worker_state(gpus->ones[i].worker) != GPU_WORKER_STARTING;
+		is_ready &= gpu_worker_state(gpus->ones[i].worker) != GPU_WORKER_STARTING ||
+		            gpus->ones[i].failure_count;
 	tier_arenas_set_ready(gpus->options.arenas, is_ready);
 }
 
+static void retry_due(struct zi_timer *timer);
+
+/* The GPU cannot be used. */
 static void explain(struct gpus_one *one, const struct zi_text *text)
 {
 	if (one->gpu)
 		dev_gpu_set_down(one->gpu, text);
 	else
-		tier_arenas_explain(one->gpus->options.arenas, text);
+		trouble_of(one)->text = *text;
 	complain(one, text);
+	if (one->was_open || one->retry.loop)
+		return;
+	zi_loop_arm(one->gpus->options.loop, &one->retry, zi_clock_deadline_ns(one->retry_ns),
+	            retry_due);
+	one->retry_ns = ZI_MIN(2 * one->retry_ns, GPUS_RETRY_FACTOR * one->gpus->options.retry_ns);
 }
+
+static void retry_due(struct zi_timer *timer)
+{
+	struct gpus_one *one = container_of(timer, struct gpus_one, retry);
+	struct zi_text text;
+
+	if (gpu_worker_start(one->worker, &text))
+		explain(one, &text);
+}
+
+static void learn_count(struct gpus *gpus, uint32_t count);
 
 static void one_ended(void *arg, int error, const struct zi_text *text)
 {
 	struct gpus_one *one = arg;
+	struct gpus *gpus = one->gpus;
 
 	(void)error; /* The text has it. */
+	if (gpus->is_ending)
+		return;
 	explain(one, text);
-	look_ready(one->gpus);
+	/* The driver told nothing, or hung: the other GPUs may be open to their own zinf-gpu. */
+	if (!gpus->is_counted && gpus->options.topo)
+		learn_count(gpus, gpus->options.topo->gpu_count);
+	look_ready(gpus);
+}
+
+static void one_ending(void *arg, bool is_ending)
+{
+	struct gpus_one *one = arg;
+	pid_t pid = is_ending ? gpu_worker_pid(one->worker) : 0;
+	uint64_t killed_ns = is_ending ? gpu_worker_killed_ns(one->worker) : 0;
+
+	if (!one->gpu) {
+		trouble_of(one)->ending_pid = pid;
+		trouble_of(one)->killed_ns = killed_ns;
+	} else if (is_ending) {
+		dev_gpu_set_ending(one->gpu, pid, killed_ns);
+	} else {
+		dev_gpu_set_gone(one->gpu);
+	}
+}
+
+static void one_stuck(void *arg, const struct zi_text *text)
+{
+	(void)arg; /* The text names the GPU. */
+	log_error("%s. What it holds stays charged, and its GPU gives no new memory until then",
+	          text->chars);
 }
 
 /* A tier for a GPU that was opened for the first time. */
@@ -198,25 +275,17 @@ static void make_tier(struct gpus_one *one, const struct gpu_facts *facts)
 		zi_text_set(&text, "a tier of %s: %s", facts->uuid, zi_err_name(r));
 	if (!one->gpu)
 		explain(one, &text);
+	else
+		*trouble_of(one) = (struct tier_gpu_trouble){ .ending_pid = 0 };
 }
 
 static void start_one(struct gpus *gpus);
 
-static void one_greeted(void *arg, const struct gpu_facts *facts)
+/* Each has a worker. */
+static void learn_count(struct gpus *gpus, uint32_t count)
 {
-	struct gpus_one *one = arg;
-	struct gpus *gpus = one->gpus;
-	bool is_first = one == &gpus->ones[0] && !one->was_open;
-
-	log_info("%s: %s, %s, PCI %s, CUDA %d.%d", facts->uuid, facts->name,
-	         zi_format_bytes(facts->bytes).chars, facts->pci, facts->driver_version / 1000,
-	         facts->driver_version % 1000 / 10);
-	one->was_open = true;
-	if (one->gpu)
-		dev_gpu_set_up(one->gpu);
-	else
-		make_tier(one, facts);
-	while (is_first && gpus->count < facts->count) {
+	gpus->is_counted = true;
+	while (gpus->count < ZI_MIN(count, ZI_GPU_DEVICES_MAX)) {
 		uint32_t before = gpus->count;
 
 		start_one(gpus);
@@ -226,17 +295,51 @@ static void one_greeted(void *arg, const struct gpu_facts *facts)
 	look_ready(gpus);
 }
 
+static void one_seen(void *arg, uint32_t count)
+{
+	struct gpus_one *one = arg;
+
+	learn_count(one->gpus, count);
+}
+
+static void one_greeted(void *arg, const struct gpu_facts *facts)
+{
+	struct gpus_one *one = arg;
+
+	log_info("%s: %s, %s, PCI %s, CUDA %d.%d", facts->uuid, facts->name,
+	         zi_format_bytes(facts->bytes).chars, facts->pci, facts->driver_version / 1000,
+	         facts->driver_version % 1000 / 10);
+	one->was_open = true;
+	zi_loop_disarm(&one->retry);
+	if (one->gpu)
+		dev_gpu_set_up(one->gpu);
+	else
+		make_tier(one, facts);
+	look_ready(one->gpus);
+}
+
 /* One more worker, of the GPU with the next number. */
 static void start_one(struct gpus *gpus)
 {
 	struct gpus_one *one = &gpus->ones[gpus->count];
+	uint64_t deadline_ns = gpus->options.config->gpu_deadline_s * ZI_NS_PER_S;
+	uint64_t end_ns = ZI_MIN(GPUS_END_S * ZI_NS_PER_S, deadline_ns);
+	uint64_t stop_ns = gpus->options.config->stop_timeout_s * ZI_NS_PER_S;
 	struct gpu_worker_options options = {
 		.program = gpus->program,
 		.driver = gpus->options.config->gpu_driver,
 		.device = one->number,
 		.reserve_bytes = gpus->options.config->gpu_reserve_bytes,
+		.request_ns = gpus->options.request_ns ? gpus->options.request_ns : deadline_ns,
+		.pong_ns = deadline_ns / 2,
+		.greeting_ns = 2 * deadline_ns,
+		.linger_ns = gpus->options.linger_ns ? gpus->options.linger_ns : end_ns,
+		.stop_ns = gpus->options.stop_ns ? gpus->options.stop_ns : ZI_MIN(end_ns, stop_ns),
 		.greeted = one_greeted,
+		.seen = one_seen,
 		.ended = one_ended,
+		.ending = one_ending,
+		.stuck = one_stuck,
 		.arg = one,
 	};
 	struct zi_text text;
@@ -244,6 +347,7 @@ static void start_one(struct gpus *gpus)
 
 	assert(gpus->count < ZI_GPU_DEVICES_MAX);
 	one->gpus = gpus;
+	one->retry_ns = gpus->options.retry_ns;
 	(void)snprintf(one->number, sizeof(one->number), "%u", gpus->count); /* Fits. */
 	r = gpu_worker_new(gpus->options.loop, &options, &one->worker);
 	if (r) {
@@ -265,6 +369,8 @@ int gpus_new(const struct gpus_options *options, struct gpus **ret_gpus)
 	if (!gpus)
 		return err_origin(-ENOMEM);
 	gpus->options = *options;
+	if (!options->retry_ns)
+		gpus->options.retry_ns = GPUS_RETRY_NS;
 	*ret_gpus = gpus;
 	if (!are_wanted(options->config, &text)) {
 		tier_arenas_explain(options->arenas, &text);
@@ -287,13 +393,26 @@ int gpus_new(const struct gpus_options *options, struct gpus **ret_gpus)
 
 struct gpus *gpus_free(struct gpus *gpus)
 {
+	static const struct zi_text why = { "the daemon ends zinf-gpu" };
+	struct zi_text text;
+
 	if (!gpus)
 		return NULL;
+	gpus->is_ending = true;
 	for (uint32_t i = 0; i < gpus->count; i++)
 		if (gpus->ones[i].gpu)
 			dev_gpu_close(gpus->ones[i].gpu);
+	/* All at once: the time for their ends is the same. */
 	for (uint32_t i = 0; i < gpus->count; i++)
-		gpus->ones[i].worker = gpu_worker_free(gpus->ones[i].worker);
+		gpu_worker_kill(gpus->ones[i].worker, &why);
+	for (uint32_t i = 0; i < gpus->count; i++) {
+		struct gpus_one *one = &gpus->ones[i];
+
+		zi_loop_disarm(&one->retry);
+		if (gpu_worker_stop(one->worker, &text))
+			log_error("%s. zinfd stops without it", text.chars);
+		one->worker = gpu_worker_free(one->worker);
+	}
 	free(gpus);
 	return NULL;
 }

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The GPUs of this node: a zinf-gpu for each one, started with the daemon where [gpu] wants them.
- * Floor 7; the thread of the loop. The first zinf-gpu tells how many GPUs there are. A GPU that
- * cannot be used is a line in the log: everything else goes on without it.
+ * Floor 7; the thread of the loop. The first zinf-gpu whose driver opens tells how many GPUs there
+ * are, before it opens its own one. If it ends without that, there are as many as the machine's
+ * topology has. A GPU that cannot be used is a line in the log, and a trouble that `zctl doctor`
+ * shows: everything else goes on without it.
  *
  * A GPU whose zinf-gpu has opened it becomes a tier (tier/arena.h), for good: the end of its
- * zinf-gpu only makes it down, and the next request for memory starts zinf-gpu again.
+ * zinf-gpu only makes it down, and the next request for memory starts zinf-gpu again. A GPU that
+ * was never opened is tried again after a pause, which doubles.
+ *
+ * A zinf-gpu that was killed in a call of the driver may live on. Its GPU is ending until the
+ * kernel has taken it away: what it holds stays charged, and no other one is started for that GPU.
  */
 #pragma once
 
@@ -24,6 +30,9 @@ struct gpus_options {
 	const struct topo *topo;     /* NULL: no GPU has a node */
 	struct tier_arenas *arenas;  /* gets the tiers, and why there are none */
 	const char *program;         /* path of zinf-gpu; NULL: beside this program */
+	uint64_t retry_ns;           /* the first pause; 0: 30 s. It doubles up to 32 times that */
+	uint64_t request_ns;         /* for tests: as of a worker; 0: of gpu.deadline_s */
+	uint64_t linger_ns, stop_ns; /* for tests: as of a worker; 0: 5 s and less */
 };
 
 /**
@@ -33,10 +42,11 @@ struct gpus_options {
  * Return: 0; -ENOMEM.
  */
 int gpus_new(const struct gpus_options *options, struct gpus **ret_gpus);
-/* Ends the workers; no request of theirs is left. NULL-safe. Return: NULL. */
+/* Ends the workers; no request of theirs is left. One that does not end in time is left behind,
+ * with a line in the log. NULL-safe. Return: NULL. */
 struct gpus *gpus_free(struct gpus *gpus);
 
-/* How many have a worker: grows until the first one has told how many there are. */
+/* How many have a worker: grows until one has told how many there are. */
 uint32_t gpus_count(const struct gpus *gpus);
 /* @index: below gpus_count(). */
 struct gpu_worker *gpus_worker(const struct gpus *gpus, uint32_t index);

@@ -38,7 +38,7 @@ enum verdict { VERDICT_OK, VERDICT_UNUSED, VERDICT_BETTER, VERDICT_MISSING };
 struct finding {
 	const char *subject;
 	enum verdict verdict;
-	char found[160];
+	char found[256];
 	char advice[256];
 };
 
@@ -273,7 +273,8 @@ static void check_nccl(struct finding *finding, const char *directory)
 }
 
 /* Those that a running daemon has. No daemon, or none that is ours: nothing to say. */
-static bool check_daemon(struct finding *finding, const struct zctl_context *context)
+static bool check_daemon(struct finding *finding, const struct zctl_context *context,
+                         json_t **ret_troubles)
 {
 	struct zctl_context quiet = *context;
 	json_t *status;
@@ -294,8 +295,31 @@ static bool check_daemon(struct finding *finding, const struct zctl_context *con
 		set_advice(finding, "zctl tiers shows the GPUs that zinfd has, its log says why "
 		                    "another one is missing");
 	}
+	*ret_troubles = json_incref(json_object_get(status, "gpu_troubles"));
 	json_decref(status);
 	return true;
+}
+
+/* A GPU that zinfd cannot use, or whose killed zinf-gpu has not ended. */
+static void check_trouble(struct finding *finding, const json_t *trouble)
+{
+	uint64_t ending_pid = get_count(trouble, "ending_pid");
+
+	finding->subject = "a GPU of zinfd";
+	finding->verdict = VERDICT_BETTER;
+	if (!ending_pid) {
+		set_found(finding, VERDICT_BETTER, "GPU %s: %.180s", get_word(trouble, "gpu"),
+		          get_word(trouble, "reason"));
+		set_advice(finding, "zinfd tries it again from time to time; nvidia-smi, dmesg");
+		return;
+	}
+	set_found(finding, VERDICT_BETTER,
+	          "GPU %s: zinf-gpu (pid %llu) was killed %llu s ago and has not ended: it hangs "
+	          "in the driver",
+	          get_word(trouble, "gpu"), (unsigned long long)ending_pid,
+	          (unsigned long long)get_count(trouble, "ending_s"));
+	set_advice(finding, "its memory stays charged until it ends; a reset of the GPU ends it "
+	                    "(nvidia-smi --gpu-reset), else a reboot");
 }
 
 /* Beside the other programs, as built; or where `make install` puts it. */
@@ -319,6 +343,9 @@ static void check_gloo(struct finding *finding, const char *directory)
 	set_found(finding, VERDICT_BETTER, "zinf-net is not built: libgloo-dev was not there");
 	set_advice(finding, "needed only for jobs over several nodes: tools/deps build, then make");
 }
+
+/* Of a daemon: a node has 16 GPUs at most today. */
+#define TROUBLES_MAX 16u
 
 typedef void (*check_fn)(struct finding *finding, const char *directory);
 static const check_fn checks[] = {
@@ -361,8 +388,9 @@ static int print_findings_json(const struct finding *findings, size_t count)
 int zctl_doctor(const struct zctl_context *context, int argc, char **argv)
 {
 	static const char *const headings[] = { "subject", "verdict", "found", "what to do", NULL };
-	struct finding findings[ZI_COUNT_OF(checks) + 1] = { 0 };
+	struct finding findings[ZI_COUNT_OF(checks) + 1 + TROUBLES_MAX] = { 0 };
 	size_t count = ZI_COUNT_OF(checks);
+	json_t *troubles = NULL, *trouble;
 	const char *directory = argc > 1 ? argv[1] : ".";
 	struct table *table;
 	int code = 0;
@@ -374,7 +402,10 @@ int zctl_doctor(const struct zctl_context *context, int argc, char **argv)
 		if (findings[i].verdict == VERDICT_MISSING)
 			code = 1;
 	}
-	count += check_daemon(&findings[count], context);
+	count += check_daemon(&findings[count], context, &troubles);
+	for (size_t i = 0; (trouble = json_array_get(troubles, i)) && i < TROUBLES_MAX; i++)
+		check_trouble(&findings[count++], trouble);
+	json_decref(troubles);
 	if (context->is_json)
 		return print_findings_json(findings, count) ? 1 : code;
 	table = table_new(headings);

@@ -47,7 +47,8 @@ static void describe_gpu(const json_t *tier, char *text, size_t capacity)
 {
 	uint64_t lingering_bytes = get_count(tier, "lingering_bytes");
 	bool is_up = json_is_true(json_object_get(tier, "is_up"));
-	char node[32] = "", lingering[64] = "";
+	uint64_t ending_pid = get_count(tier, "ending_pid");
+	char node[32] = "", lingering[64] = "", ending[96] = "";
 
 	if (json_is_integer(json_object_get(tier, "node")))
 		(void)snprintf(node, sizeof(node), "node %d, ",
@@ -55,8 +56,13 @@ static void describe_gpu(const json_t *tier, char *text, size_t capacity)
 	if (lingering_bytes)
 		(void)snprintf(lingering, sizeof(lingering), ", %s held by ranks that detached",
 		               zi_format_bytes(lingering_bytes).chars); /* Fits. */
-	(void)snprintf(text, capacity, "%s%s, %s%s%s%s", node, get_word(tier, "device"),
-	               zi_format_bytes(get_count(tier, "memory_bytes")).chars, lingering,
+	if (ending_pid)
+		(void)snprintf(ending, sizeof(ending),
+		               ", zinf-gpu (pid %llu) killed %llu s ago has not ended",
+		               (unsigned long long)ending_pid,
+		               (unsigned long long)get_count(tier, "ending_s")); /* Fits. */
+	(void)snprintf(text, capacity, "%s%s, %s%s%s%s%s", node, get_word(tier, "device"),
+	               zi_format_bytes(get_count(tier, "memory_bytes")).chars, lingering, ending,
 	               is_up ? "" : ", down: ", get_word(tier, "reason"));
 }
 

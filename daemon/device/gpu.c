@@ -12,13 +12,41 @@ void dev_gpu_init(struct dev_gpu *gpu, const struct dev_gpu_facts *facts,
 	assert(ops->create && ops->release);
 	*gpu = (struct dev_gpu){ .facts = *facts, .is_up = true, .ops = ops, .arg = arg };
 	zi_list_init(&gpu->requests);
+	zi_list_init(&gpu->parked);
 }
 
 void dev_gpu_deinit(struct dev_gpu *gpu)
 {
 	assert(zi_list_is_empty(&gpu->requests));
+	assert(zi_list_is_empty(&gpu->parked));
 	assert(!gpu->served);
 	(void)gpu; /* Without asserts nobody looks. */
+}
+
+/* Until the process that is ending has gone. */
+static void gpu_park(struct dev_gpu *gpu, struct dev_gpu_request *request)
+{
+	assert(gpu->ending_pid);
+	assert(!gpu->is_closed);
+	zi_list_push_back(&gpu->parked, &request->link);
+}
+
+static void gpu_unpark(struct dev_gpu *gpu)
+{
+	struct zi_list ended;
+
+	zi_list_init(&ended);
+	zi_list_for_each_safe(link, &gpu->parked) {
+		zi_list_remove(link);
+		zi_list_push_back(&ended, link);
+	}
+	while (!zi_list_is_empty(&ended)) {
+		struct zi_list *link = zi_list_pop_front(&ended);
+		struct dev_gpu_request *request = container_of(link, struct dev_gpu_request, link);
+
+		request->error = 0;
+		request->done(request);
+	}
 }
 
 /* Hands @request over. 0; why it has ended already: an errno, or 0 in *ret_is_over. */
@@ -38,15 +66,20 @@ static int gpu_serve(struct dev_gpu *gpu, struct dev_gpu_request *request, bool 
 	gpu->served = request;
 	r = request->is_release ? gpu->ops->release(gpu->arg, request)
 	                        : gpu->ops->create(gpu->arg, request);
-	*ret_is_over = r != 0;
 	if (r)
 		gpu->served = NULL;
+	if (request->is_release && r == DEV_GPU_E_ENDING) {
+		gpu_park(gpu, request);
+		*ret_is_over = false;
+		return 0;
+	}
+	*ret_is_over = r != 0;
 	if (request->is_release && r == DEV_GPU_E_GONE)
 		return 0;
 	return err_fold(r);
 }
 
-/* Serves waiting requests until one is accepted. */
+/* Serves waiting requests until one is SERVED. */
 static void gpu_serve_next(struct dev_gpu *gpu)
 {
 	while (!gpu->served && !zi_list_is_empty(&gpu->requests)) {
@@ -56,7 +89,7 @@ static void gpu_serve_next(struct dev_gpu *gpu)
 		int r = gpu_serve(gpu, request, &is_over);
 
 		if (!is_over)
-			return;
+			continue;
 		request->error = r;
 		request->done(request);
 	}
@@ -68,6 +101,7 @@ static int gpu_submit(struct dev_gpu *gpu, struct dev_gpu_request *request, bool
 	assert(request->done && request->chunks);
 	assert(request->count > 0 && request->count <= DEV_GPU_CHUNKS_MAX);
 	zi_list_init(&request->link);
+	request->may_hold = false;
 	request->error = 0;
 	request->text.chars[0] = '\0';
 	*ret_is_over = false;
@@ -103,6 +137,17 @@ void dev_gpu_release(struct dev_gpu *gpu, struct dev_gpu_request *request)
 	request->done(request);
 }
 
+void dev_gpu_await_gone(struct dev_gpu *gpu, struct dev_gpu_request *request)
+{
+	zi_list_init(&request->link);
+	if (request->may_hold && gpu->ending_pid && !gpu->is_closed) {
+		gpu_park(gpu, request);
+		return;
+	}
+	request->error = 0;
+	request->done(request);
+}
+
 bool dev_gpu_cancel(struct dev_gpu *gpu, struct dev_gpu_request *request)
 {
 	if (gpu->served == request)
@@ -119,10 +164,14 @@ void dev_gpu_answer(struct dev_gpu *gpu, int error, const struct zi_text *text)
 	assert(request);
 	assert(error <= 0);
 	gpu->served = NULL;
-	request->error = error;
-	if (error)
-		request->text = *text;
-	request->done(request); /* It is its owner's again, who may make another. */
+	if (request->is_release && gpu->ending_pid && !gpu->is_closed) {
+		gpu_park(gpu, request);
+	} else {
+		request->error = error;
+		if (error)
+			request->text = *text;
+		request->done(request); /* It is its owner's again, who may make another. */
+	}
 	gpu_serve_next(gpu);
 }
 
@@ -138,8 +187,25 @@ void dev_gpu_set_down(struct dev_gpu *gpu, const struct zi_text *text)
 	gpu->down = *text;
 }
 
+void dev_gpu_set_ending(struct dev_gpu *gpu, pid_t pid, uint64_t killed_ns)
+{
+	assert(pid > 0);
+	assert(!gpu->ending_pid);
+	gpu->ending_pid = pid;
+	gpu->killed_ns = killed_ns;
+	if (gpu->served)
+		gpu->served->may_hold = true;
+}
+
+void dev_gpu_set_gone(struct dev_gpu *gpu)
+{
+	gpu->ending_pid = 0;
+	gpu_unpark(gpu);
+}
+
 void dev_gpu_close(struct dev_gpu *gpu)
 {
 	gpu->is_closed = true;
+	gpu_unpark(gpu);
 	gpu_serve_next(gpu); /* They end, unless one is served: then after its answer. */
 }

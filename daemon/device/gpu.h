@@ -9,11 +9,18 @@
  *
  *             create, release        the one before is answered        dev_gpu_answer()
  *   (caller's) ────────────▶ WAITING ──────────────────────────▶ SERVED ────────────▶ (caller's)
+ *                                 a release while the owner │                              ▲
+ *                                                 is ending └▶ PARKED ─────────────────────┘
+ *                                                                   the owner has gone
+ *
+ * The owner may have been killed and live on in a call of its driver. Then it is ending: what it
+ * holds is not free. Releases of its chunks are PARKED until it has gone.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "common/base/list.h"
 #include "common/base/text.h"
@@ -25,6 +32,8 @@
 
 /* Of dev_gpu_ops.release: the chunks ended with the process that made them. */
 #define DEV_GPU_E_GONE 1
+/* Of dev_gpu_ops.release: that process is ending, and holds the chunks until it has gone. */
+#define DEV_GPU_E_ENDING 2
 
 struct dev_gpu;
 struct dev_gpu_request;
@@ -60,6 +69,7 @@ struct dev_gpu_request {
 
 	/* private */
 	bool is_release;
+	bool may_hold; /* a create that was SERVED when its owner was killed */
 	struct zi_list link;
 };
 
@@ -67,8 +77,8 @@ struct dev_gpu_request {
 struct dev_gpu_ops {
 	/* All or none; each chunk has a descriptor, the caller's. 0; -errno with request->text. */
 	int (*create)(void *arg, struct dev_gpu_request *request);
-	/* The owner's hold ends; descriptors stay the caller's. 0; DEV_GPU_E_GONE; -errno with
-	 * request->text. */
+	/* The owner's hold ends; descriptors stay the caller's. 0; DEV_GPU_E_GONE;
+	 * DEV_GPU_E_ENDING; -errno with request->text. */
 	int (*release)(void *arg, struct dev_gpu_request *request);
 };
 
@@ -76,12 +86,15 @@ struct dev_gpu {
 	struct dev_gpu_facts facts;
 	bool is_up;          /* its process runs; else a request starts it */
 	struct zi_text down; /* why its process does not run */
+	pid_t ending_pid;    /* of the process that was killed and has not gone; 0: none */
+	uint64_t killed_ns;  /* when, on the clock */
 
 	/* private */
 	const struct dev_gpu_ops *ops;
 	void *arg;
 	struct zi_list requests;        /* WAITING, oldest first */
 	struct dev_gpu_request *served; /* NULL: none */
+	struct zi_list parked;          /* PARKED */
 	bool is_closed;
 };
 
@@ -95,6 +108,9 @@ void dev_gpu_deinit(struct dev_gpu *gpu);
 int dev_gpu_create(struct dev_gpu *gpu, struct dev_gpu_request *request);
 /* `done` comes, possibly from within. With an error the owner may still hold some. */
 void dev_gpu_release(struct dev_gpu *gpu, struct dev_gpu_request *request);
+/* @request: of a create that failed. An owner that is ending may hold some of its chunks: then
+ * `done` comes without an error when that process has gone, else from within. */
+void dev_gpu_await_gone(struct dev_gpu *gpu, struct dev_gpu_request *request);
 /* True: it was WAITING, and is the caller's again without a `done`. */
 bool dev_gpu_cancel(struct dev_gpu *gpu, struct dev_gpu_request *request);
 
@@ -104,6 +120,10 @@ bool dev_gpu_cancel(struct dev_gpu *gpu, struct dev_gpu_request *request);
 void dev_gpu_answer(struct dev_gpu *gpu, int error, const struct zi_text *text);
 void dev_gpu_set_up(struct dev_gpu *gpu);
 void dev_gpu_set_down(struct dev_gpu *gpu, const struct zi_text *text);
+/* Its process was killed at @killed_ns, and lives on. Before the answer of what is SERVED. */
+void dev_gpu_set_ending(struct dev_gpu *gpu, pid_t pid, uint64_t killed_ns);
+/* It has gone: what is PARKED ends. */
+void dev_gpu_set_gone(struct dev_gpu *gpu);
 /* The owner is about to end for good, with all chunks: no function of the table is called any more.
  * The request that is SERVED still has its answer. */
 void dev_gpu_close(struct dev_gpu *gpu);

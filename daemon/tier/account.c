@@ -6,6 +6,7 @@
 #include "common/base/checked.h"
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
+#include "daemon/device/gpu.h"
 
 /**
  * tier_account_init() - an account without limits
@@ -52,6 +53,14 @@ static void say_full(const struct tier *tier, uint64_t bytes, struct zi_text *te
 
 	if (tier->lingering_bytes)
 		lingering_bytes = tier->lingering_bytes(tier->lingering_arg, tier, &pid);
+	if (tier->gpu && tier->gpu->ending_pid) {
+		zi_text_set(text,
+		            "%s asked for on %s, %s free of %s; zinf-gpu (pid %d) was killed and "
+		            "has not ended, and may hold some: zctl doctor",
+		            asked.chars, tier->name, left.chars, capacity.chars,
+		            (int)tier->gpu->ending_pid);
+		return;
+	}
 	if (!lingering_bytes) {
 		zi_text_set(text, "%s asked for on %s, %s free of %s: %s", asked.chars, tier->name,
 		            left.chars, capacity.chars, kinds[tier->kind].advice);

@@ -32,6 +32,7 @@ struct tier_arenas {
 	void (*ready)(void *arg);
 	void *ready_arg;
 	struct zi_text explanation;
+	struct tier_gpu_trouble troubles[TIER_GPUS_MAX]; /* by the driver's number */
 };
 
 struct tier_arena {
@@ -163,7 +164,16 @@ void tier_arenas_explain(struct tier_arenas *arenas, const struct zi_text *text)
 
 const char *tier_arenas_explanation(const struct tier_arenas *arenas)
 {
+	for (uint32_t i = 0; !arenas->explanation.chars[0] && i < TIER_GPUS_MAX; i++)
+		if (arenas->troubles[i].text.chars[0])
+			return arenas->troubles[i].text.chars;
 	return arenas->explanation.chars;
+}
+
+struct tier_gpu_trouble *tier_arenas_trouble(struct tier_arenas *arenas, uint32_t number)
+{
+	assert(number < TIER_GPUS_MAX);
+	return &arenas->troubles[number];
 }
 
 /* ---- an arena's end ---- */
@@ -235,7 +245,11 @@ static void arena_made(struct dev_gpu_request *request)
 		struct zi_text text = request->text;
 		int error = request->error;
 
-		(void)arena_free(arena);
+		arena->made = NULL;
+		arena->state = ARENA_RELEASING;
+		close_chunks(arena);
+		request->done = arena_released;
+		dev_gpu_await_gone(arena->charge.tier->gpu, request);
 		if (made)
 			made(arg, error, &text);
 		return;

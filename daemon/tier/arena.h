@@ -14,7 +14,8 @@
  *                        └ failed: (none)
  *
  * The end of the process that made the chunks (dev_gpu: a new life) changes nothing of that: the
- * GPU has the memory until the rank's process has gone.
+ * GPU has the memory until the rank's process has gone. While that process is ending it may hold
+ * chunks that it was making: an arena that failed for it is RELEASING until it has gone.
  */
 #pragma once
 
@@ -59,9 +60,20 @@ void tier_arenas_set_ready(struct tier_arenas *arenas, bool is_ready);
 bool tier_arenas_is_ready(const struct tier_arenas *arenas);
 /* @ready: called at each change to true; one at a time. NULL: no more. */
 void tier_arenas_watch(struct tier_arenas *arenas, void (*ready)(void *arg), void *arg);
-/* Why there is no GPU, or why one is missing: half a sentence, "gpu.enable is no". */
+/* Why there is no GPU: half a sentence, "gpu.enable is no". */
 void tier_arenas_explain(struct tier_arenas *arenas, const struct zi_text *text);
+/* As it was explained, else the trouble of the first GPU without a tier that has one. "": none. */
 const char *tier_arenas_explanation(const struct tier_arenas *arenas);
+
+/* Of a GPU that has no tier: why, in one sentence. */
+struct tier_gpu_trouble {
+	struct zi_text text; /* "": it has none */
+	pid_t ending_pid;    /* of its process, which was killed and has not gone; 0: none */
+	uint64_t killed_ns;  /* when, on the clock */
+};
+
+/* @number: of the GPU for the driver, below TIER_GPUS_MAX. The caller may write it. */
+struct tier_gpu_trouble *tier_arenas_trouble(struct tier_arenas *arenas, uint32_t number);
 
 /* ---- arenas ---- */
 

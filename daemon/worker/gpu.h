@@ -4,6 +4,8 @@
  * pair (SOCK_SEQPACKET), one packet each. Floor 3. Each end checks every word of the other.
  *
  *   daemon              worker
+ *           ◀── SEEN           the driver is open: how many GPUs there are, whatever becomes of
+ *                              this one
  *           ◀── HELLO          the GPU is open: what it is
  *           ◀── FAILED         instead of HELLO: why there is none. The daemon closes its end
  *   CREATE  ──▶                chunks of one size, all or none
@@ -36,7 +38,7 @@
 #include "common/gpu/device.h"
 
 #define GPU_MAGIC        0x5550475au /* "ZGPU" */
-#define GPU_VERSION      1u          /* one more with each change of layout or meaning */
+#define GPU_VERSION      2u          /* one more with each change of layout or meaning */
 #define GPU_FDS_MAX      8u
 #define GPU_CHUNKS_MAX   8192u /* chunks that a worker holds: 8 arenas of 1024 */
 #define GPU_RELEASES_MAX 64u   /* chunks of one RELEASE */
@@ -51,6 +53,7 @@ enum gpu_type {
 	GPU_DONE = 7,
 	GPU_PING = 8,
 	GPU_PONG = 9,
+	GPU_SEEN = 10,
 };
 
 struct gpu_header {
@@ -92,6 +95,14 @@ struct gpu_failed {
 	struct zi_text text;
 };
 static_assert(sizeof(struct gpu_failed) == 288, "failed");
+
+/* Once, before HELLO or FAILED. */
+struct gpu_seen {
+	struct gpu_header header;
+	uint32_t count;
+	uint32_t reserved;
+};
+static_assert(sizeof(struct gpu_seen) == 32, "seen");
 
 struct gpu_create {
 	struct gpu_header header;
@@ -138,6 +149,7 @@ union gpu_message {
 	struct gpu_header header; /* PING, PONG */
 	struct gpu_hello hello;
 	struct gpu_failed failed;
+	struct gpu_seen seen;
 	struct gpu_create create;
 	struct gpu_chunks chunks;
 	struct gpu_taken taken;
@@ -161,6 +173,8 @@ static inline uint32_t gpu_message_bytes(uint32_t type)
 		return sizeof(struct gpu_release);
 	case GPU_TAKEN:
 		return sizeof(struct gpu_taken);
+	case GPU_SEEN:
+		return sizeof(struct gpu_seen);
 	case GPU_DONE:
 		return sizeof(struct gpu_done);
 	case GPU_PING:

@@ -105,6 +105,17 @@ static const char *take_hello(struct gpu_worker *worker, const struct gpu_hello 
 	return NULL;
 }
 
+static const char *take_seen(struct gpu_worker *worker, const struct gpu_seen *seen)
+{
+	if (worker->is_seen || seen->reserved || seen->header.cookie ||
+	    seen->count > ZI_GPU_DEVICES_MAX)
+		return "a SEEN that cannot be";
+	worker->is_seen = true;
+	if (worker->options.seen)
+		worker->options.seen(worker->options.arg, seen->count);
+	return NULL;
+}
+
 static const char *take_failed(struct gpu_worker *worker, const struct gpu_failed *failed)
 {
 	struct zi_text said, text;
@@ -230,6 +241,8 @@ static const char *take(struct gpu_worker *worker, struct packet *packet)
 		return take_chunks(worker, packet);
 	if (packet->fd_count || packet->is_short)
 		return "descriptors with a message that has none";
+	if (type == GPU_SEEN && process->state == PROCESS_STARTING)
+		return take_seen(worker, &message->seen);
 	if (type == GPU_HELLO && process->state == PROCESS_STARTING)
 		return take_hello(worker, &message->hello);
 	if (type == GPU_FAILED && process->state == PROCESS_STARTING)

@@ -19,12 +19,17 @@
 /* A machine whose driver nobody keeps awake needs seconds for each GPU. */
 #define GPU_WORKER_GREETING_NS (120 * ZI_NS_PER_S)
 #define GPU_WORKER_REQUEST_NS  (60 * ZI_NS_PER_S)
-#define GPU_WORKER_STARTS      3u
-#define GPU_WORKER_STARTS_NS   (60 * ZI_NS_PER_S)
+/* A process that ends releases its chunks, which takes the driver a moment. */
+#define GPU_WORKER_LINGER_NS (5 * ZI_NS_PER_S)
+#define GPU_WORKER_STOP_NS   (5 * ZI_NS_PER_S)
+#define GPU_WORKER_STARTS    3u
+#define GPU_WORKER_STARTS_NS (60 * ZI_NS_PER_S)
 
 static_assert((int)GPU_WORKER_DOWN == (int)PROCESS_DOWN, "gpu_worker_state()");
 static_assert((int)GPU_WORKER_STARTING == (int)PROCESS_STARTING, "gpu_worker_state()");
 static_assert((int)GPU_WORKER_UP == (int)PROCESS_UP, "gpu_worker_state()");
+static_assert((int)GPU_WORKER_ENDING == (int)PROCESS_ENDING, "gpu_worker_state()");
+static_assert(GPU_WORKER_E_STUCK != PROCESS_E_STUCK, "gpu_worker_stop() translates");
 
 /* ---- the queue ---- */
 
@@ -60,7 +65,8 @@ static int check_create(const struct gpu_worker *worker, uint32_t count, uint64_
 		return err_origin(zi_text_error(
 			text, -EINVAL, "%u chunks of %llu B: 1 to %u chunks are possible", count,
 			(unsigned long long)chunk_bytes, GPU_CHUNKS_MAX));
-	if (!worker->has_facts)
+	/* Of a process that is ENDING nothing is held by the next one. */
+	if (!worker->has_facts || worker->process.state == PROCESS_ENDING)
 		return 0;
 	room_bytes -= ZI_MIN(room_bytes, worker->held_bytes);
 	if (count > room_bytes / chunk_bytes)
@@ -152,7 +158,12 @@ static void worker_ping(struct process *process)
 
 static void worker_down(struct process *process)
 {
-	gpu_worker_of(process)->held_bytes = 0;
+	struct gpu_worker *worker = gpu_worker_of(process);
+
+	if (process->state == PROCESS_DOWN)
+		worker->held_bytes = 0;
+	else if (worker->options.ending)
+		worker->options.ending(worker->options.arg, true);
 }
 
 /* A death is an input/output error of the GPU's memory; a hang or nonsense has its own errno. */
@@ -174,11 +185,42 @@ static void worker_ended(struct process *process, int error, const struct zi_tex
 		worker->options.ended(worker->options.arg, error_of_end(error), text);
 }
 
+/* Requests that waited for this start another process. */
+static void worker_gone(struct process *process)
+{
+	struct gpu_worker *worker = gpu_worker_of(process);
+	bool wants_start = worker->wants_start;
+	struct gpu_request *request;
+	struct zi_text text;
+	int r;
+
+	worker->wants_start = false;
+	worker->held_bytes = 0;
+	if (worker->options.ending)
+		worker->options.ending(worker->options.arg, false);
+	r = wants_start ? gpu_worker_start(worker, &text) : 0;
+	while (r && (request = gpu_worker_head(worker))) {
+		process_pop(&request->base);
+		request_done(request, r, &text);
+	}
+}
+
+static void worker_stuck(struct process *process, const struct zi_text *text)
+{
+	struct gpu_worker *worker = gpu_worker_of(process);
+
+	worker->wants_start = false;
+	if (worker->options.stuck)
+		worker->options.stuck(worker->options.arg, text);
+}
+
 static const struct process_class gpu_worker_class = { .ready = gpu_worker_ready,
 	                                               .ping = worker_ping,
 	                                               .down = worker_down,
 	                                               .fail = worker_fail,
-	                                               .ended = worker_ended };
+	                                               .ended = worker_ended,
+	                                               .gone = worker_gone,
+	                                               .stuck = worker_stuck };
 
 /* Documented in the header, as are the others. */
 int gpu_worker_new(struct zi_loop *loop, const struct gpu_worker_options *options,
@@ -207,11 +249,26 @@ int gpu_worker_new(struct zi_loop *loop, const struct gpu_worker_options *option
 			.pong_ns = options->pong_ns ? options->pong_ns : GPU_WORKER_PONG_NS,
 			.greeting_ns = options->greeting_ns ? options->greeting_ns
 	                                                    : GPU_WORKER_GREETING_NS,
+			.linger_ns = options->linger_ns ? options->linger_ns : GPU_WORKER_LINGER_NS,
+			.stop_ns = options->stop_ns ? options->stop_ns : GPU_WORKER_STOP_NS,
 			.starts_max = options->starts_max ? options->starts_max : GPU_WORKER_STARTS,
 			.starts_ns = options->starts_ns ? options->starts_ns : GPU_WORKER_STARTS_NS,
 		});
 	*ret_worker = worker;
 	return 0;
+}
+
+int gpu_worker_stop(struct gpu_worker *worker, struct zi_text *text)
+{
+	struct zi_text why;
+	int r;
+
+	worker->options.ended = NULL;
+	worker->options.ending = NULL;
+	worker->options.stuck = NULL;
+	zi_text_set(&why, "the daemon ends %s", worker->process.name);
+	r = process_stop(&worker->process, &why, text);
+	return r == PROCESS_E_STUCK ? GPU_WORKER_E_STUCK : err_fold(r);
 }
 
 struct gpu_worker *gpu_worker_free(struct gpu_worker *worker)
@@ -220,9 +277,7 @@ struct gpu_worker *gpu_worker_free(struct gpu_worker *worker)
 
 	if (!worker)
 		return NULL;
-	worker->options.ended = NULL;
-	zi_text_set(&text, "the daemon ends %s", worker->process.name);
-	process_deinit(&worker->process, &text);
+	(void)gpu_worker_stop(worker, &text); /* Who wants to know has called it before. */
 	free(worker);
 	return NULL;
 }
@@ -231,13 +286,9 @@ int gpu_worker_start(struct gpu_worker *worker, struct zi_text *text)
 {
 	static const char *const variables[] = { "ZINF_FAKE_GPU", NULL };
 	const char *driver = worker->options.driver;
-	const char *arguments[] = {
-		"--device",
-		worker->has_facts ? worker->facts.uuid : worker->options.device,
-		driver && *driver ? "--driver" : NULL,
-		driver,
-		NULL,
-	};
+	const char *arguments[7] = { "--device", worker->options.device };
+	uint32_t count = 2;
+	char number[12];
 	const struct spawn_options options = { .program = worker->options.program,
 		                               .name = "zinf-gpu",
 		                               .arguments = arguments,
@@ -245,6 +296,21 @@ int gpu_worker_start(struct gpu_worker *worker, struct zi_text *text)
 	struct spawned spawned;
 	int r;
 
+	if (driver && *driver) {
+		arguments[count++] = "--driver";
+		arguments[count++] = driver;
+	}
+	if (worker->has_facts) {
+		(void)snprintf(number, sizeof(number), "%u", worker->facts.index); /* Fits. */
+		arguments[1] = worker->facts.uuid;
+		arguments[count++] = "--number";
+		arguments[count++] = number;
+	}
+	if (worker->process.state == PROCESS_ENDING && worker->process.is_stuck) {
+		process_describe_ending(&worker->process, text);
+		return err_origin(-EAGAIN);
+	}
+	worker->wants_start = worker->process.state == PROCESS_ENDING;
 	if (worker->process.state != PROCESS_DOWN)
 		return 0;
 	r = process_may_start(&worker->process, text);
@@ -252,12 +318,13 @@ int gpu_worker_start(struct gpu_worker *worker, struct zi_text *text)
 	if (r)
 		return err_trace(r);
 	worker->last_id = 0;
+	worker->is_seen = false;
 	return err_trace(process_adopt(&worker->process, options.program, &spawned, text));
 }
 
 void gpu_worker_kill(struct gpu_worker *worker, const struct zi_text *text)
 {
-	if (worker->process.state != PROCESS_DOWN)
+	if (worker->process.state == PROCESS_STARTING || worker->process.state == PROCESS_UP)
 		process_end(&worker->process, -EPIPE, text);
 }
 
@@ -284,6 +351,12 @@ uint64_t gpu_worker_life(const struct gpu_worker *worker)
 uint64_t gpu_worker_held_bytes(const struct gpu_worker *worker)
 {
 	return worker->held_bytes;
+}
+
+uint64_t gpu_worker_killed_ns(const struct gpu_worker *worker)
+{
+	assert(worker->process.state == PROCESS_ENDING);
+	return worker->process.killed_ns;
 }
 
 /* ---- requests ---- */
@@ -329,6 +402,8 @@ int gpu_worker_release(struct gpu_worker *worker, struct gpu_request *request)
 	if (worker->process.state == PROCESS_DOWN ||
 	    request->chunks[0].life != gpu_worker_life(worker))
 		return GPU_WORKER_E_GONE;
+	if (worker->process.state == PROCESS_ENDING)
+		return GPU_WORKER_E_ENDING;
 	r = process_admits(&worker->process);
 	if (r)
 		return err_trace(zi_text_error(&request->text, r, "%s has %u requests to serve",

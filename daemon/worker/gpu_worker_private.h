@@ -7,6 +7,8 @@
 struct gpu_worker {
 	struct gpu_worker_options options;
 	struct process process;
+	bool is_seen;     /* SEEN has come, of this life */
+	bool wants_start; /* once the process that is ENDING has gone */
 	bool has_facts;
 	struct gpu_facts facts;
 	uint64_t held_bytes;

@@ -31,12 +31,17 @@ static void control_ready(struct zi_source *source, uint32_t events)
 	process->class->ready(process);
 }
 
+static void gone(struct process *process);
+
 static void process_exited(struct zi_source *source, uint32_t events)
 {
 	struct process *process = container_of(source, struct process, exited);
 
 	(void)events; /* A pidfd has one. */
-	process_end(process, -EPIPE, NULL);
+	if (process->state == PROCESS_ENDING)
+		gone(process);
+	else
+		process_end(process, -EPIPE, NULL);
 }
 
 static void heart_due(struct zi_timer *timer)
@@ -81,18 +86,14 @@ void process_init(struct process *process, struct zi_loop *loop,
 		                     .ping_ns = options->ping_ns,
 		                     .pong_ns = options->pong_ns,
 		                     .greeting_ns = options->greeting_ns,
+		                     .linger_ns = options->linger_ns,
+		                     .stop_ns = options->stop_ns,
 		                     .requests_max = options->requests_max,
 		                     .starts_max = options->starts_max,
 		                     .starts_ns = options->starts_ns };
 	(void)snprintf(process->name, sizeof(process->name), "%s", options->name); /* For people. */
 	zi_list_init(&process->requests);
-}
-
-void process_deinit(struct process *process, const struct zi_text *text)
-{
-	if (process->state != PROCESS_DOWN)
-		process_end(process, -ESHUTDOWN, text);
-	assert(!process->request_count);
+	zi_list_init(&process->orphans);
 }
 
 int process_may_start(const struct process *process, struct zi_text *text)
@@ -159,46 +160,172 @@ void process_answered(struct process *process)
 	beat(process, process->ping_ns);
 }
 
-/* The process is taken away; then its requests fail. The requests that they make are not among
- * those. */
+/* ---- its end ---- */
+
+/* Those that are in @list when this begins: the requests that they make are not among them. */
+static void fail_all(struct process *process, struct zi_list *list, int error,
+                     const struct zi_text *text)
+{
+	struct zi_list failing;
+
+	zi_list_init(&failing);
+	zi_list_for_each_safe(link, list) {
+		zi_list_remove(link);
+		zi_list_push_back(&failing, link);
+	}
+	while (!zi_list_is_empty(&failing)) {
+		struct process_request *request =
+			container_of(failing.next, struct process_request, link);
+
+		process_pop(request);
+		process->class->fail(request, error, text);
+	}
+}
+
+/* The reason is known: the requests of the process fail. */
+static void tell(struct process *process, const struct zi_text *text)
+{
+	/* A request may start another process, with an end of its own. */
+	struct zi_text copy = *text;
+	int error = process->end_error;
+
+	assert(!process->is_told);
+	process->is_told = true;
+	process->last_end = copy;
+	fail_all(process, &process->orphans, error, &copy);
+	if (process->class->ended)
+		process->class->ended(process, error, &copy);
+}
+
+/* The kernel has taken it away, or is about to. @text: how it ended. */
+static void bury(struct process *process, struct zi_text *text)
+{
+	struct zi_text fate;
+
+	zi_loop_remove(&process->exited);
+	spawn_reap(process->exited.fd, &fate);
+	(void)zi_close(process->exited.fd);
+	zi_text_set(text, "%s (pid %d) %s", process->name, (int)process->pid, fate.chars);
+	process->state = PROCESS_DOWN;
+	process->pid = 0;
+}
+
+/* It was ENDING. */
+static void gone(struct process *process)
+{
+	struct zi_text text;
+
+	assert(process->state == PROCESS_ENDING);
+	zi_loop_disarm(&process->heart);
+	bury(process, &text);
+	if (!process->is_told)
+		tell(process, &text);
+	if (process->class->gone)
+		process->class->gone(process);
+}
+
+static void linger_due(struct zi_timer *timer)
+{
+	struct process *process = container_of(timer, struct process, heart);
+	struct zi_text text;
+
+	assert(process->state == PROCESS_ENDING);
+	process->is_stuck = true;
+	process_describe_ending(process, &text);
+	if (!process->is_told)
+		tell(process, &text);
+	fail_all(process, &process->requests, -EAGAIN, &text);
+	if (process->class->stuck)
+		process->class->stuck(process, &text);
+}
+
 void process_end(struct process *process, int error, const struct zi_text *why)
 {
-	struct zi_list orphans;
-	struct zi_text text, fate;
-	pid_t pid = process->pid;
+	struct zi_text text;
+	bool is_gone;
 
-	assert(process->state != PROCESS_DOWN);
+	assert(process->state == PROCESS_STARTING || process->state == PROCESS_UP);
+	assert(zi_list_is_empty(&process->orphans));
 	zi_loop_disarm(&process->heart);
 	zi_loop_remove(&process->control);
-	zi_loop_remove(&process->exited);
 	(void)zi_close(process->control.fd);
 	/* By the pidfd, which names this process whatever became of its number. */
 	(void)syscall(SYS_pidfd_send_signal, process->exited.fd, SIGKILL, NULL, 0);
-	spawn_reap(process->exited.fd, &fate);
-	(void)zi_close(process->exited.fd);
-	process->state = PROCESS_DOWN;
+	process->state = PROCESS_ENDING;
+	process->killed_ns = zi_clock_now_ns();
+	process->end_error = error;
+	process->is_told = process->is_stuck = false;
+	zi_list_for_each_safe(link, &process->requests) {
+		zi_loop_disarm(&container_of(link, struct process_request, link)->limit);
+		zi_list_remove(link);
+		zi_list_push_back(&process->orphans, link);
+	}
+	is_gone = !process->linger_ns || spawn_has_ended(process->exited.fd, 0);
+	if (is_gone)
+		bury(process, &text);
+	else
+		zi_loop_arm(process->loop, &process->heart,
+		            zi_clock_deadline_ns(process->linger_ns), linger_due);
 	if (process->class->down)
 		process->class->down(process);
-	process->pid = 0;
 	if (why)
-		zi_text_set(&text, "%s", why->chars);
-	else
-		zi_text_set(&text, "%s (pid %d) %s", process->name, (int)pid, fate.chars);
-	process->last_end = text;
-	zi_list_init(&orphans);
-	zi_list_for_each_safe(link, &process->requests) {
-		zi_list_remove(link);
-		zi_list_push_back(&orphans, link);
-	}
-	while (!zi_list_is_empty(&orphans)) {
-		struct process_request *request =
-			container_of(orphans.next, struct process_request, link);
+		tell(process, why);
+	else if (is_gone)
+		tell(process, &text);
+}
 
-		process_pop(request);
-		process->class->fail(request, error, &text);
+void process_describe_ending(const struct process *process, struct zi_text *text)
+{
+	assert(process->state == PROCESS_ENDING);
+	zi_text_set(text,
+	            "%s (pid %d) was killed %llu s ago and has not ended: it hangs in the driver",
+	            process->name, (int)process->pid,
+	            (unsigned long long)((zi_clock_now_ns() - process->killed_ns) / ZI_NS_PER_S));
+}
+
+/* It is ENDING, and the loop is not turned any more. Return: 0; PROCESS_E_STUCK. */
+static int await_end(struct process *process, struct zi_text *text)
+{
+	uint64_t limit_ns = process->killed_ns + process->stop_ns, now_ns = zi_clock_now_ns();
+	uint64_t wait_ns = limit_ns - ZI_MIN(limit_ns, now_ns);
+	struct zi_text fate;
+	bool is_gone = spawn_has_ended(process->exited.fd,
+	                               (int)((wait_ns + ZI_NS_PER_MS - 1) / ZI_NS_PER_MS));
+
+	zi_loop_disarm(&process->heart);
+	process_describe_ending(process, &fate);
+	*text = fate;
+	if (is_gone) {
+		bury(process, &fate);
+	} else {
+		zi_loop_remove(&process->exited);
+		(void)zi_close(process->exited.fd);
+		process->state = PROCESS_DOWN;
+		process->pid = 0;
 	}
-	if (process->class->ended)
-		process->class->ended(process, error, &text);
+	if (!process->is_told)
+		tell(process, &fate);
+	return is_gone ? 0 : PROCESS_E_STUCK;
+}
+
+int process_stop(struct process *process, const struct zi_text *why, struct zi_text *text)
+{
+	int r = 0;
+
+	if (process->state == PROCESS_STARTING || process->state == PROCESS_UP)
+		process_end(process, -ESHUTDOWN, why);
+	if (process->state == PROCESS_ENDING)
+		r = await_end(process, text);
+	fail_all(process, &process->requests, -ESHUTDOWN, why);
+	return r;
+}
+
+void process_deinit(struct process *process, const struct zi_text *text)
+{
+	struct zi_text stuck;
+
+	(void)process_stop(process, text, &stuck); /* Who wants to know has called it before. */
+	assert(!process->request_count);
 }
 
 /* ---- requests ---- */
@@ -210,7 +337,7 @@ int process_send(struct process *process, const void *message, size_t bytes, int
 	struct msghdr packet = { .msg_iov = &part, .msg_iovlen = 1 };
 	ssize_t r;
 
-	assert(process->state != PROCESS_DOWN);
+	assert(process->state == PROCESS_STARTING || process->state == PROCESS_UP);
 	if (fd >= 0) {
 		struct cmsghdr *extra = (struct cmsghdr *)control;
 

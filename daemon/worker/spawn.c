@@ -2,6 +2,7 @@
 /* Starting a worker program; see spawn.h. Floor 3. Any thread. */
 #include "daemon/worker/spawn.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -170,6 +171,14 @@ int spawn_worker(const char *program, uid_t uid, struct zi_text *text, int *ret_
 	*ret_pidfd = spawned.pidfd;
 	*ret_pid = spawned.pid;
 	return 0;
+}
+
+bool spawn_has_ended(int pidfd, int wait_ms)
+{
+	struct pollfd ended = { .fd = pidfd, .events = POLLIN };
+
+	/* A signal makes the wait shorter: the threads of this process take none. */
+	return poll(&ended, 1, wait_ms) > 0;
 }
 
 void spawn_reap(int pidfd, struct zi_text *text)

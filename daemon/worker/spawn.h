@@ -2,6 +2,7 @@
 /* Starting a worker program, and what became of it. Floor 3. Any thread. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -45,5 +46,7 @@ int spawn_program(const struct spawn_options *options, struct zi_text *text,
 int spawn_worker(const char *program, uid_t uid, struct zi_text *text, int *ret_fd, int *ret_pidfd,
                  pid_t *ret_pid);
 
+/* Whether it has ended; waits for that at most @wait_ms. */
+bool spawn_has_ended(int pidfd, int wait_ms);
 /* Waits for the end of what has ended or was killed. @text: "was killed by signal 9 (Killed)". */
 void spawn_reap(int pidfd, struct zi_text *text);

@@ -24,15 +24,17 @@
 static struct zi_loop *loop;
 static struct gpu_worker *worker;
 static int worker_fd = -1; /* the end of zinf-gpu */
+static int gone_fd = -1;   /* of the double of its pidfd: written, it has gone */
 static int null_fd;
 static struct gpu_request requests[REQUESTS];
 static struct gpu_chunk chunks[REQUESTS][CHUNKS_MAX];
 static int is_out[REQUESTS];  /* accepted, and not done */
+static int is_next[REQUESTS]; /* accepted while a killed process had not gone: for the next one */
 static uint64_t cookies, ids; /* of requests, and chunks, so far */
 
 /* ---- doubles ---- */
 
-/* The eventfd in place of a pidfd never becomes readable, and takes no signal. */
+/* The eventfd in place of a pidfd becomes readable when the target wants, and takes no signal. */
 static int spawn_double(const struct spawn_options *options, struct zi_text *text,
                         struct spawned *ret_spawned)
 {
@@ -48,6 +50,9 @@ static int spawn_double(const struct spawn_options *options, struct zi_text *tex
 		                         .pidfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
 		                         .pid = 4242 };
 	fuzz_check(ret_spawned->pidfd >= 0, "eventfd");
+	gone_fd = zi_close(gone_fd);
+	gone_fd = dup(ret_spawned->pidfd);
+	fuzz_check(gone_fd >= 0, "dup");
 	ids = 0;
 	return 0;
 }
@@ -72,7 +77,7 @@ static void note_done(struct gpu_request *request)
 	fuzz_check(request->error <= 0 && request->error >= -4095, "an error that is no errno");
 	fuzz_check(memchr(request->text.chars, '\0', sizeof(request->text.chars)) != NULL,
 	           "a text without end");
-	is_out[index] = 0;
+	is_out[index] = is_next[index] = 0;
 	for (uint32_t i = 0; request->chunk_bytes && !request->error && i < request->count; i++) {
 		fuzz_check(fcntl(request->chunks[i].fd, F_GETFD) >= 0, "a chunk's descriptor");
 		request->chunks[i].fd = zi_close(request->chunks[i].fd);
@@ -91,9 +96,39 @@ static void note_ended(void *arg, int error, const struct zi_text *text)
 {
 	(void)arg;
 	fuzz_check(error < 0 && text->chars[0] != '\0', "an end without words");
-	fuzz_check(!gpu_worker_held_bytes(worker), "bytes of a process that has gone");
 	for (uint32_t i = 0; i < REQUESTS; i++)
-		fuzz_check(!is_out[i], "a request outlives its worker");
+		fuzz_check(!is_out[i] || is_next[i], "a request outlives its worker");
+}
+
+static void note_ending(void *arg, bool is_ending)
+{
+	(void)arg;
+	fuzz_check(is_ending || !gpu_worker_held_bytes(worker), "bytes of a process that has gone");
+	for (uint32_t i = 0; i < REQUESTS && !is_ending; i++)
+		is_next[i] = 0;
+}
+
+static void note_stuck(void *arg, const struct zi_text *text)
+{
+	(void)arg;
+	fuzz_check(text->chars[0] != '\0', "no words");
+	for (uint32_t i = 0; i < REQUESTS; i++)
+		fuzz_check(!is_out[i], "a request waits for a process that is stuck");
+}
+
+static void note_seen(void *arg, uint32_t count)
+{
+	(void)arg;
+	fuzz_check(count <= ZI_GPU_DEVICES_MAX, "a number of GPUs");
+}
+
+/* The kernel takes a process that was killed. */
+static void let_go(void)
+{
+	uint64_t one = 1;
+
+	if (gpu_worker_state(worker) == GPU_WORKER_ENDING)
+		fuzz_check(write(gone_fd, &one, sizeof(one)) == sizeof(one), "the double's end");
 }
 
 static void submit(struct fuzz_input *input)
@@ -112,7 +147,8 @@ static void submit(struct fuzz_input *input)
 	if (what % 2) {
 		requests[index].chunk_bytes = 2u << 20;
 		r = gpu_worker_create(worker, &requests[index]);
-		fuzz_check(!r || r == -EINVAL || r == -ENOSPC || r == -EBUSY, "a create");
+		fuzz_check(!r || r == -EINVAL || r == -ENOSPC || r == -EBUSY || r == -EAGAIN,
+		           "a create");
 	} else {
 		requests[index].count += !count;
 		for (uint32_t i = 0; i < requests[index].count; i++)
@@ -120,9 +156,11 @@ static void submit(struct fuzz_input *input)
 				                               .life = gpu_worker_life(worker),
 				                               .fd = -1 };
 		r = gpu_worker_release(worker, &requests[index]);
-		fuzz_check(!r || r == GPU_WORKER_E_GONE || r == -EBUSY, "a release");
+		fuzz_check(!r || r == GPU_WORKER_E_GONE || r == GPU_WORKER_E_ENDING || r == -EBUSY,
+		           "a release");
 	}
 	is_out[index] = !r;
+	is_next[index] = !r && gpu_worker_state(worker) == GPU_WORKER_ENDING;
 	cookies += !r;
 }
 
@@ -152,6 +190,9 @@ static uint32_t fill(struct fuzz_input *input, uint32_t type, uint8_t how,
 	case GPU_FAILED:
 		message->failed.error = -(int32_t)word;
 		memset(&message->failed.text, 'x', how & 64 ? sizeof(message->failed.text) : 9);
+		return 0;
+	case GPU_SEEN:
+		message->seen.count = word;
 		return 0;
 	case GPU_CHUNKS:
 		message->chunks.first = fuzz_u8(input);
@@ -201,7 +242,7 @@ static void answer(struct fuzz_input *input)
 	memset(&message, 0, sizeof(message));
 	fd_count = fill(input, type, how, &message);
 	message.header = gpu_header_of((enum gpu_type)type, cookies - fuzz_u8(input) % 4);
-	if (type == GPU_HELLO || type == GPU_FAILED || type == GPU_PONG)
+	if (type == GPU_HELLO || type == GPU_FAILED || type == GPU_PONG || type == GPU_SEEN)
 		message.header.cookie = 0;
 	if (how & 128) {
 		uint8_t place = fuzz_u8(input);
@@ -247,6 +288,9 @@ static void act(struct fuzz_input *input)
 		answer(input);
 		break;
 	}
+	/* In most cases at once; in the others, what follows meets a process that lives on. */
+	if (!(what & 32))
+		let_go();
 	turn();
 }
 
@@ -258,6 +302,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
 		                                           .starts_ns = 1,
 		                                           .greeted = note_greeted,
 		                                           .ended = note_ended,
+		                                           .ending = note_ending,
+		                                           .stuck = note_stuck,
+		                                           .seen = note_seen,
+		                                           .stop_ns = 1,
 		                                           .spawn = spawn_double };
 	struct fuzz_input input = { bytes, byte_count };
 	int before = fuzz_free_fd(null_fd);
@@ -270,6 +318,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
 	for (uint32_t i = 0; i < REQUESTS; i++)
 		fuzz_check(!is_out[i], "a request never ends");
 	worker_fd = zi_close(worker_fd);
+	gone_fd = zi_close(gone_fd);
 	fuzz_check(fuzz_free_fd(null_fd) == before, "a descriptor is lost");
 	return 0;
 }

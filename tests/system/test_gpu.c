@@ -10,34 +10,12 @@
 #include <unistd.h>
 
 #include "common/base/fd.h"
-#include "common/wire/gpu.h"
-#include "tests/gpu/fake_gpu.h"
-#include "tests/harness/patience.h"
-#include "tests/harness/raw.h"
 #include "tests/system/far_node.h"
+#include "tests/system/gpu.h"
 
 TestSuite(gpu, .timeout = 120);
 
-#define MIB   (1ull << 20)
-#define CHUNK (2 * MIB)
-
-static struct harness harness;
-static struct raw raw;
 static char words[16384];
-
-/* @section: of [gpu], beside the driver. */
-static void start(const char *fake, const char *section)
-{
-	static char path[FAKE_GPU_PATH_BYTES], driver[PATH_MAX], environment[256], extra[5120];
-	static const char *variables[] = { environment, NULL };
-
-	cr_assert(realpath(fake_gpu_path(path, sizeof(path), "libcuda.so.1"), driver));
-	(void)snprintf(environment, sizeof(environment), FAKE_GPU_ENV "=%s", fake);
-	(void)snprintf(extra, sizeof(extra), "[gpu]\ndriver = %s\n%s", driver, section);
-	system_start(&harness, &(struct harness_options){ .nvme_size = "64M",
-	                                                  .extra = extra,
-	                                                  .environment = variables });
-}
 
 /* ---- a client ---- */
 
@@ -47,29 +25,6 @@ struct holder {
 	uint32_t passed;      /* that it receives, in messages of up to 8 */
 	int told_fd, stop_fd; /* its ends: it has them; it detaches */
 };
-
-static int send_message(void *message, uint16_t type, size_t bytes)
-{
-	*(struct zi_message_header *)message =
-		(struct zi_message_header){ ZI_CONTROL_MAGIC, type, 0, (uint32_t)bytes,
-		                            ++raw.sequence };
-	return raw_send(&raw, message, bytes, NULL, 0);
-}
-
-/* 0; the -errno of the answer. */
-static int open_gpu(const char *uuid, uint64_t chunk_bytes, uint32_t count)
-{
-	struct zi_gpu_open message = { .chunk_bytes = chunk_bytes, .param_chunk_count = count };
-	int type;
-
-	(void)snprintf(message.uuid, sizeof(message.uuid), "%s", uuid);
-	if (send_message(&message, ZI_MESSAGE_GPU_OPEN, sizeof(message)))
-		return -EPIPE;
-	type = raw_receive(&raw);
-	return type == ZI_MESSAGE_GPU_OPENED ? 0
-	       : type == ZI_MESSAGE_ERROR    ? raw.reply.error.error
-	                                     : -EPROTO;
-}
 
 /* The next ones: they stay open while this process lives. Return: how many. */
 static uint32_t receive_chunks(uint32_t first)
@@ -140,25 +95,6 @@ static void kill_holder(pid_t pid)
 
 /* ---- what zctl shows ---- */
 
-/* @key of the tier of @uuid. */
-static uint64_t tier_figure(const char *uuid, const char *key)
-{
-	json_t *tiers = harness_admin(&harness, "tiers"), *tier;
-	uint64_t figure = UINT64_MAX;
-	size_t index;
-
-	cr_assert(tiers);
-	json_array_foreach(tiers, index, tier)
-	{
-		if (!strcmp(json_string_value(json_object_get(tier, "name")) + strlen("gpu:"),
-		            uuid))
-			figure = (uint64_t)json_integer_value(json_object_get(tier, key));
-	}
-	json_decref(tiers);
-	cr_assert_neq(figure, UINT64_MAX, "no tier of %s", uuid);
-	return figure;
-}
-
 static uint64_t job_bytes(const char *job)
 {
 	char command[64];
@@ -171,15 +107,6 @@ static uint64_t job_bytes(const char *job)
 	bytes = (uint64_t)json_integer_value(json_object_get(json_array_get(jobs, 0), "gpu_bytes"));
 	json_decref(jobs);
 	return bytes;
-}
-
-static void await_used(const char *uuid, uint64_t bytes)
-{
-	uint64_t deadline_ns = zi_clock_deadline_ns(patient_ns(20 * ZI_NS_PER_S));
-
-	while (tier_figure(uuid, "used_bytes") != bytes)
-		cr_assert_lt(zi_clock_now_ns(), deadline_ns, "%llu bytes are still charged",
-		             (unsigned long long)tier_figure(uuid, "used_bytes"));
 }
 
 /* ---- tests ---- */
@@ -314,6 +241,7 @@ static void send_open(const char *uuid, uint32_t count)
 Test(gpu, a_client_or_the_daemon_may_end_while_chunks_are_made)
 {
 	start("gpus=1,bytes=1G,delay=cuMemCreate:0:20", "reserve = none\n");
+	await_gpus(1);
 	cr_assert_eq(raw_join(&raw, harness.socket_path, "train", 0, 1), 0);
 	send_open(FAKE_GPU_UUID_0, 40);
 	await_used(FAKE_GPU_UUID_0, 40 * CHUNK);

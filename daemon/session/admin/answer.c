@@ -69,13 +69,49 @@ static uint64_t find_limit(const struct sess_facts *facts, const char *name)
 	return 0;
 }
 
+static void add_trouble(json_t *troubles, const char *gpu, const char *why, pid_t ending_pid,
+                        uint64_t killed_ns)
+{
+	json_t *trouble = json_object();
+
+	answer_word(trouble, "gpu", gpu);
+	answer_word(trouble, "reason", why);
+	sess_answer_ending(trouble, ending_pid, killed_ns);
+	(void)json_array_append_new(troubles, trouble); /* Seen by whoever misses it. */
+}
+
+/* GPUs that cannot be used, and those whose zinf-gpu was killed and lives on. */
+static json_t *answer_troubles(struct tier_arenas *arenas)
+{
+	json_t *troubles = json_array();
+
+	for (uint32_t i = 0; arenas && i < tier_arenas_count(arenas); i++) {
+		const struct dev_gpu *gpu = tier_arenas_tier(arenas, i)->gpu;
+
+		if (gpu->ending_pid)
+			add_trouble(troubles, gpu->facts.uuid, gpu->down.chars, gpu->ending_pid,
+			            gpu->killed_ns);
+	}
+	for (uint32_t i = 0; arenas && i < TIER_GPUS_MAX; i++) {
+		const struct tier_gpu_trouble *trouble = tier_arenas_trouble(arenas, i);
+		char number[12];
+
+		(void)snprintf(number, sizeof(number), "%u", i); /* Fits. */
+		if (trouble->text.chars[0] || trouble->ending_pid)
+			add_trouble(troubles, number, trouble->text.chars, trouble->ending_pid,
+			            trouble->killed_ns);
+	}
+	return troubles;
+}
+
 /* How many GPUs there are, and why there are not more. */
-static void answer_gpus(json_t *status, const struct tier_arenas *arenas)
+static void answer_gpus(json_t *status, struct tier_arenas *arenas)
 {
 	const char *why = arenas ? tier_arenas_explanation(arenas) : "";
 
 	answer_number(status, "gpus", arenas ? tier_arenas_count(arenas) : 0);
 	answer_put(status, "gpus_missing", *why ? answer_text(why) : json_null());
+	answer_put(status, "gpu_troubles", answer_troubles(arenas));
 }
 
 static json_t *answer_status(struct sess_shard *shard, const struct sess_facts *facts,

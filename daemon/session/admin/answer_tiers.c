@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/assert.h"
+#include "common/base/clock.h"
 #include "common/base/err.h"
 #include "daemon/session/admin/answer_json.h"
 #include "daemon/session/sess.h"
@@ -114,6 +115,14 @@ static void answer_members(json_t *object, const struct tier *tier)
 	answer_put(object, "members", members);
 }
 
+void sess_answer_ending(json_t *object, pid_t pid, uint64_t killed_ns)
+{
+	answer_put(object, "ending_pid", pid ? json_integer(pid) : json_null());
+	answer_put(object, "ending_s",
+	           pid ? answer_integer((zi_clock_now_ns() - killed_ns) / ZI_NS_PER_S)
+	               : json_null());
+}
+
 /* A GPU, and its state. */
 static json_t *answer_gpu(const struct tier_arenas *arenas, const struct tier *tier)
 {
@@ -130,6 +139,7 @@ static json_t *answer_gpu(const struct tier_arenas *arenas, const struct tier *t
 	answer_number(object, "capability", gpu->facts.capability);
 	answer_put(object, "is_up", json_boolean(gpu->is_up));
 	answer_word(object, "reason", gpu->down.chars);
+	sess_answer_ending(object, gpu->ending_pid, gpu->killed_ns);
 	answer_number(object, "arenas", tier_arenas_arena_count(arenas, tier));
 	answer_number(object, "lingering_bytes", tier_arenas_lingering_bytes(arenas, tier, NULL));
 	return object;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@
 
 struct arguments {
 	const char *device, *driver;
+	const char *number; /* NULL: not given */
 	bool is_help;
 };
 
@@ -41,6 +43,7 @@ static int help(void)
 	           "start it.\n"
 	           "\n"
 	           "  --device UUID|NUMBER  the GPU: GPU-..., MIG-..., or its number\n"
+	           "  --number NUMBER       the number that a GPU given by its UUID had before\n"
 	           "  --driver PATH         the CUDA driver's library (default: " ZI_GPU_DRIVER_NAME
 	           ")\n"
 	           "  --help                this text\n"
@@ -57,6 +60,7 @@ static int help(void)
 static int parse(struct arguments *arguments, int argc, char **argv)
 {
 	static const struct option options[] = { { "device", required_argument, NULL, 'g' },
+		                                 { "number", required_argument, NULL, 'n' },
 		                                 { "driver", required_argument, NULL, 'd' },
 		                                 { "help", no_argument, NULL, 'h' },
 		                                 { NULL, 0, NULL, 0 } };
@@ -65,6 +69,8 @@ static int parse(struct arguments *arguments, int argc, char **argv)
 	while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
 		if (option == 'g')
 			arguments->device = optarg;
+		else if (option == 'n')
+			arguments->number = optarg;
 		else if (option == 'd')
 			arguments->driver = optarg;
 		else if (option == 'h')
@@ -101,26 +107,47 @@ static int give_up_rights(struct zi_text *text)
 	return 0;
 }
 
-static int describe(const char *which, struct zi_gpu_device *ret_device, uint32_t *ret_count,
-                    struct zi_text *text)
+static int describe_numbered(const char *number, uint32_t count, struct zi_gpu_device *ret_device,
+                             struct zi_text *text)
 {
-	unsigned long index = 0;
-	char *end = NULL;
+	char *end;
+	unsigned long index = strtoul(number, &end, 10);
+
+	if (*end)
+		return err_origin(
+			zi_text_error(text, -EINVAL, "'%.60s' is no number of a GPU", number));
+	if (index >= count)
+		return err_origin(zi_text_error(
+			text, -ENODEV, "there is no GPU %lu: the driver shows %u", index, count));
+	return err_trace(zi_gpu_device_describe(&the_driver, (uint32_t)index, ret_device, text));
+}
+
+/* The number that a GPU had before is looked at first: the other GPUs are left alone. */
+static int describe_named(const struct arguments *arguments, uint32_t count,
+                          struct zi_gpu_device *ret_device, struct zi_text *text)
+{
+	struct zi_gpu_device device;
+
+	if (arguments->number && !describe_numbered(arguments->number, count, &device, text) &&
+	    !strcasecmp(device.uuid, arguments->device)) {
+		*ret_device = device;
+		return 0;
+	}
+	return err_trace(zi_gpu_device_find(&the_driver, arguments->device, ret_device, text));
+}
+
+static int describe(const struct arguments *arguments, struct zi_gpu_device *ret_device,
+                    uint32_t *ret_count, struct zi_text *text)
+{
+	bool is_number = arguments->device[0] >= '0' && arguments->device[0] <= '9';
 	uint32_t count;
 	int r = zi_gpu_device_count(&the_driver, &count, text);
 
 	if (r)
 		return err_trace(r);
-	if (which[0] >= '0' && which[0] <= '9')
-		index = strtoul(which, &end, 10);
-	if (end && *end)
-		return err_origin(
-			zi_text_error(text, -EINVAL, "'%.60s' is no number of a GPU", which));
-	if (end && index >= count)
-		return err_origin(zi_text_error(
-			text, -ENODEV, "there is no GPU %lu: the driver shows %u", index, count));
-	r = end ? zi_gpu_device_describe(&the_driver, (uint32_t)index, ret_device, text)
-	        : zi_gpu_device_find(&the_driver, which, ret_device, text);
+	(void)orders_seen(SPAWN_SOCKET_FD, count); /* A daemon that has gone ends this process. */
+	r = is_number ? describe_numbered(arguments->device, count, ret_device, text)
+	              : describe_named(arguments, count, ret_device, text);
 	if (!r)
 		r = zi_gpu_device_check(ret_device, text);
 	if (!r)
@@ -138,7 +165,7 @@ static int open_gpu(const struct arguments *arguments, uint32_t *ret_count, stru
 	if (!r)
 		r = give_up_rights(text);
 	if (!r)
-		r = describe(arguments->device, &device, ret_count, text);
+		r = describe(arguments, &device, ret_count, text);
 	if (!r)
 		chunks_init(&the_orders.chunks, &the_driver, &device);
 	return err_trace(r);

@@ -188,6 +188,13 @@ static bool has_descriptors(struct msghdr *packet)
 }
 
 /* Documented in the header, as are the others. */
+int orders_seen(int fd, uint32_t device_count)
+{
+	struct gpu_seen seen = { .header = gpu_header_of(GPU_SEEN, 0), .count = device_count };
+
+	return err_trace(send_message(fd, &seen.header, NULL, 0));
+}
+
 int orders_greet(struct orders *orders, uint32_t device_count)
 {
 	const struct zi_gpu_device *device = &orders->chunks.device;

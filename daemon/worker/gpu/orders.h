@@ -24,6 +24,8 @@ struct orders {
 	struct orders_create create;
 };
 
+/* Tells the daemon how many GPUs this process sees. Return: as orders_greet(). */
+int orders_seen(int fd, uint32_t device_count);
 /* Greets the daemon. @device_count: GPUs that this process sees. Return: 0; -EPIPE the daemon has
  * gone. */
 int orders_greet(struct orders *orders, uint32_t device_count);

@@ -20,6 +20,7 @@
 #include "daemon/tier/account.h"
 #include "daemon/tier/arena.h"
 #include "daemon/tier/tier.h"
+#include "daemon/topo/topo.h"
 #include "daemon/worker/gpu_worker.h"
 #include "tests/gpu/fake_gpu.h"
 
@@ -30,6 +31,8 @@ static struct gpus *gpus;
 static struct zi_timer look;
 static uint32_t wanted_count;
 static enum gpu_worker_state wanted_state;
+static const struct topo *machine;
+static uint64_t retry_ns;
 
 static void start_program(enum config_gpu enable, const char *program)
 {
@@ -39,6 +42,8 @@ static void start_program(enum config_gpu enable, const char *program)
 	cr_assert_eq(gpus_new(&(struct gpus_options){ .loop = loop,
 	                                              .config = &config,
 	                                              .arenas = arenas,
+	                                              .topo = machine,
+	                                              .retry_ns = retry_ns,
 	                                              .program = program },
 	                      &gpus),
 	             0);
@@ -206,6 +211,110 @@ Test(gpus, a_program_that_is_missing_leaves_the_worker_down)
 	stop();
 }
 
+/* ---- GPUs that do not open ---- */
+
+static const enum gpu_worker_state *wanted_states; /* (wanted_count,) */
+
+static void look_states_due(struct zi_timer *timer)
+{
+	bool are_there = gpus_count(gpus) == wanted_count;
+
+	for (uint32_t i = 0; are_there && i < wanted_count; i++)
+		are_there = gpu_worker_state(gpus_worker(gpus, i)) == wanted_states[i];
+	if (are_there)
+		zi_loop_stop(loop);
+	else
+		zi_loop_arm(loop, timer, zi_clock_deadline_ns(ZI_NS_PER_MS), look_states_due);
+}
+
+static void await_states(const enum gpu_worker_state *states, uint32_t count)
+{
+	wanted_states = states;
+	wanted_count = count;
+	look_states_due(&look);
+	cr_assert_eq(zi_loop_run(loop), 0);
+}
+
+Test(gpus, a_broken_first_gpu_hides_no_other)
+{
+	static const enum gpu_worker_state states[] = { GPU_WORKER_DOWN, GPU_WORKER_UP,
+		                                        GPU_WORKER_UP };
+
+	use_fake();
+	start(CONFIG_GPU_AUTO, "gpus=3,broken=0:46");
+	await_states(states, 3);
+	cr_expect(tier_arenas_is_ready(arenas));
+	cr_expect_eq(tier_arenas_count(arenas), 2);
+	cr_expect(tier_arenas_find(arenas, FAKE_GPU_UUID_1));
+	expect_explanation("zinf-gpu of GPU 0: describing GPU 0");
+	expect_explanation("46");
+	cr_expect_str_empty(tier_arenas_trouble(arenas, 1)->text.chars);
+	stop();
+}
+
+/* It is started by its UUID then, and finds its GPU beside the broken one. */
+Test(gpus, a_worker_beside_a_broken_gpu_is_started_again)
+{
+	static const enum gpu_worker_state states[] = { GPU_WORKER_DOWN, GPU_WORKER_UP };
+	static const struct zi_text reason = { "the test ends it" };
+	struct zi_text text;
+
+	use_fake();
+	start(CONFIG_GPU_AUTO, "gpus=2,broken=0:46");
+	await_states(states, 2);
+	gpu_worker_kill(gpus_worker(gpus, 1), &reason);
+	cr_assert_eq(gpu_worker_start(gpus_worker(gpus, 1), &text), 0, "%s", text.chars);
+	await_states(states, 2);
+	cr_expect_eq(gpu_worker_life(gpus_worker(gpus, 1)), 2);
+	cr_expect(tier_arenas_tier(arenas, 0)->gpu->is_up);
+	stop();
+}
+
+Test(gpus, a_gpu_that_hangs_while_it_is_opened_holds_no_other_up)
+{
+	static const enum gpu_worker_state states[] = { GPU_WORKER_STARTING, GPU_WORKER_UP };
+
+	use_fake();
+	start(CONFIG_GPU_AUTO, "gpus=2,stuck=0");
+	await_states(states, 2);
+	cr_expect_not(tier_arenas_is_ready(arenas), "it may still come");
+	cr_expect(tier_arenas_find(arenas, FAKE_GPU_UUID_1));
+	stop();
+}
+
+Test(gpus, a_gpu_that_was_never_opened_is_tried_again)
+{
+	static const enum gpu_worker_state down[] = { GPU_WORKER_DOWN, GPU_WORKER_UP };
+	static const enum gpu_worker_state up[] = { GPU_WORKER_UP, GPU_WORKER_UP };
+
+	use_fake();
+	retry_ns = 50 * ZI_NS_PER_MS;
+	start(CONFIG_GPU_YES, "gpus=2,broken=0:46");
+	await_states(down, 2);
+	expect_explanation("describing GPU 0");
+	cr_assert_eq(setenv(FAKE_GPU_ENV, "gpus=2", 1), 0);
+	await_states(up, 2);
+	cr_expect_str_empty(tier_arenas_explanation(arenas));
+	cr_expect_eq(tier_arenas_count(arenas), 2);
+	cr_expect(tier_arenas_find(arenas, FAKE_GPU_UUID_0));
+	stop();
+}
+
+Test(gpus, where_no_driver_opens_there_are_as_many_as_the_machine_has)
+{
+	static const struct topo two = { .gpu_count = 2 };
+	static const enum gpu_worker_state down[] = { GPU_WORKER_DOWN, GPU_WORKER_DOWN };
+
+	use_fake();
+	machine = &two;
+	start(CONFIG_GPU_AUTO, "gpus=2,kill=cuInit:1");
+	await_states(down, 2);
+	cr_expect(tier_arenas_is_ready(arenas));
+	cr_expect(strstr(tier_arenas_trouble(arenas, 1)->text.chars, "killed by signal 9"), "%s",
+	          tier_arenas_trouble(arenas, 1)->text.chars);
+	stop();
+}
+
 /* ---- arenas on a real zinf-gpu ---- */
 
 static struct tier_account account;
@@ -300,7 +409,8 @@ Test(gpus, a_worker_that_dies_is_down_and_comes_with_the_next_arena)
 	cr_expect_str_eq(gpu->down.chars, reason.chars);
 	cr_expect_eq(account.used_bytes[TIER_GPU], 2 * gpu->facts.granularity_bytes);
 	arena = tier_arena_leave(arena);
-	cr_expect_eq(account.used_bytes[TIER_GPU], 0, "nothing was passed on");
+	returned_due(&look); /* Nothing was passed on: when the process has gone. */
+	cr_assert_eq(zi_loop_run(loop), 0);
 	stop();
 	pidfd = zi_close(pidfd);
 }

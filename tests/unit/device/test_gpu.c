@@ -203,3 +203,68 @@ Test(gpu, says_why_its_process_does_not_run)
 	cr_expect(gpu.is_up);
 	cr_expect_str_empty(gpu.down.chars);
 }
+
+/* ---- an owner that was killed and lives on ---- */
+
+Test(gpu, releases_are_parked_until_the_owner_that_is_ending_has_gone)
+{
+	dev_gpu_release(&gpu, &requests[0]);
+	cr_assert_eq(dev_gpu_create(&gpu, &requests[1]), 0);
+	dev_gpu_release(&gpu, &requests[2]);
+	dev_gpu_set_ending(&gpu, 7, 1);
+	cr_expect_eq(gpu.ending_pid, 7);
+	/* The owner fails what it has, and knows of the next ones. */
+	release_result = DEV_GPU_E_ENDING;
+	create_result = -EAGAIN;
+	answer(-EIO);
+	cr_expect_eq(done_count[0], 0, "the owner still holds them");
+	cr_expect_eq(done_count[2], 0);
+	cr_expect_eq(release_count, 2);
+	cr_expect_eq(requests[1].error, -EAGAIN, "behind the releases, and not parked");
+	cr_expect_eq(done_count[1], 1);
+	dev_gpu_set_gone(&gpu);
+	cr_expect_eq(gpu.ending_pid, 0);
+	cr_expect_eq(done_count[0], 1);
+	cr_expect_eq(done_count[2], 1);
+	cr_expect_eq(requests[0].error, 0);
+	cr_expect_eq(requests[2].error, 0);
+}
+
+Test(gpu, chunks_of_a_failed_create_are_awaited_while_the_owner_is_ending)
+{
+	cr_assert_eq(dev_gpu_create(&gpu, &requests[0]), 0);
+	answer(-ENOMEM);
+	dev_gpu_await_gone(&gpu, &requests[0]);
+	cr_expect_eq(done_count[0], 2, "nobody is ending");
+	cr_assert_eq(dev_gpu_create(&gpu, &requests[0]), 0);
+	dev_gpu_set_ending(&gpu, 7, 1);
+	answer(-EIO);
+	cr_expect_eq(done_count[0], 3, "it is told at once");
+	dev_gpu_await_gone(&gpu, &requests[0]);
+	cr_expect_eq(done_count[0], 3);
+	/* That process never had this one. */
+	cr_assert_eq(dev_gpu_create(&gpu, &requests[1]), 0);
+	answer(-EAGAIN);
+	dev_gpu_await_gone(&gpu, &requests[1]);
+	cr_expect_eq(done_count[1], 2);
+	/* A `done` may ask for more. */
+	then = &requests[2];
+	dev_gpu_set_gone(&gpu);
+	cr_expect_eq(done_count[0], 4);
+	cr_assert_eq(taken, &requests[2]);
+	answer(0);
+}
+
+Test(gpu, what_is_parked_ends_with_the_daemon)
+{
+	dev_gpu_release(&gpu, &requests[0]);
+	dev_gpu_set_ending(&gpu, 7, 1);
+	answer(-EIO);
+	cr_expect_eq(done_count[0], 0);
+	cr_assert_eq(dev_gpu_create(&gpu, &requests[1]), 0);
+	dev_gpu_close(&gpu);
+	cr_expect_eq(done_count[0], 1);
+	answer(-ESHUTDOWN);
+	dev_gpu_release(&gpu, &requests[2]);
+	cr_expect_eq(done_count[2], 1, "not parked any more");
+}

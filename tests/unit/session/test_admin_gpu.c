@@ -106,6 +106,44 @@ Test(admin_gpu, tiers_and_status_show_gpus)
 	client_close(client);
 }
 
+Test(admin_gpu, troubles_name_gpus_that_cannot_be_used_and_processes_that_do_not_end)
+{
+	struct client *client = client_connect();
+	json_t *answer, *troubles, *gpu;
+
+	client_hello(client);
+	answer = ask(client, "status");
+	cr_expect_eq(json_array_size(json_object_get(answer, "gpu_troubles")), 0);
+	json_decref(answer);
+	answer = ask(client, "tiers");
+	cr_expect(json_is_null(json_object_get(json_array_get(answer, 1), "ending_pid")));
+	cr_expect(json_is_null(json_object_get(json_array_get(answer, 1), "ending_s")));
+	json_decref(answer);
+	dev_gpu_set_ending(owner.gpu, 77, zi_clock_now_ns() - 12 * ZI_NS_PER_S);
+	*tier_arenas_trouble(room.arenas, 3) =
+		(struct tier_gpu_trouble){ .text = { "GPU 3 is broken" } };
+	tier_arenas_trouble(room.arenas, 4)->ending_pid = 78;
+	answer = ask(client, "status");
+	troubles = json_object_get(answer, "gpu_troubles");
+	cr_assert_eq(json_array_size(troubles), 3);
+	gpu = json_array_get(troubles, 0);
+	cr_expect_str_eq(word_of(gpu, "gpu"), UUID);
+	cr_expect_eq(count_of(gpu, "ending_pid"), 77);
+	cr_expect_geq(count_of(gpu, "ending_s"), 12);
+	gpu = json_array_get(troubles, 1);
+	cr_expect_str_eq(word_of(gpu, "gpu"), "3");
+	cr_expect_str_eq(word_of(gpu, "reason"), "GPU 3 is broken");
+	cr_expect(json_is_null(json_object_get(gpu, "ending_pid")));
+	cr_expect_str_eq(word_of(json_array_get(troubles, 2), "gpu"), "4");
+	cr_expect_str_eq(word_of(answer, "gpus_missing"), "GPU 3 is broken");
+	json_decref(answer);
+	answer = ask(client, "tiers");
+	cr_expect_eq(count_of(json_array_get(answer, 1), "ending_pid"), 77);
+	json_decref(answer);
+	dev_gpu_set_gone(owner.gpu);
+	client_close(client);
+}
+
 Test(admin_gpu, limits_show_what_a_uid_holds_on_gpus)
 {
 	static const struct sess_limit_fact facts[] = {

@@ -379,3 +379,28 @@ Test(arena, tiers_are_limited)
 	(void)snprintf(facts.uuid, sizeof(facts.uuid), "GPU-more");
 	cr_expect_eq(tier_arenas_add(arenas, &facts, 0, &fake_chunks_ops, &owner, &gpu), -ENOSPC);
 }
+
+/* It may hold what it was making. */
+Test(arena, that_failed_is_charged_until_the_owner_that_is_ending_has_gone)
+{
+	cr_assert_eq(ask(4, CHUNK), 0);
+	dev_gpu_set_ending(owner.gpu, 7, 1);
+	fake_chunks_die(&owner);
+	cr_expect_eq(made_error, -EIO, "the rank is told at once");
+	cr_expect_eq(tier->used_bytes, 4 * CHUNK);
+	cr_expect_eq(fixture.uid.used_fds, 1);
+	cr_assert_eq(ask(47, CHUNK), -ENOSPC);
+	says(&fixture, "zinf-gpu (pid 7) was killed and has not ended");
+	dev_gpu_set_gone(owner.gpu);
+	cr_expect_eq(tier->used_bytes, 0);
+}
+
+Test(arena, troubles_of_gpus_without_a_tier_are_kept_by_number)
+{
+	cr_expect_str_empty(tier_arenas_explanation(arenas));
+	zi_text_set(&tier_arenas_trouble(arenas, 3)->text, "GPU 3 is broken");
+	zi_text_set(&tier_arenas_trouble(arenas, 5)->text, "GPU 5 is broken");
+	cr_expect_str_eq(tier_arenas_explanation(arenas), "GPU 3 is broken");
+	tier_arenas_explain(arenas, &(struct zi_text){ "gpu.enable is no" });
+	cr_expect_str_eq(tier_arenas_explanation(arenas), "gpu.enable is no");
+}

@@ -28,9 +28,10 @@ struct gpu_test {
 	struct gpu_request request;
 	struct gpu_chunk chunks[GPU_TEST_CHUNKS_MAX];
 	bool is_done;
-	uint32_t greeted_count, ended_count;
+	uint32_t greeted_count, ended_count, stuck_count, seen_count;
 	int ended_error;
-	struct zi_text ended;
+	struct zi_text ended, stuck;
+	bool is_ending;
 	uint32_t fd_count; /* open when the test began */
 };
 
@@ -74,12 +75,43 @@ static inline void gpu_test_ended(void *arg, int error, const struct zi_text *te
 	zi_loop_stop(test->loop);
 }
 
+static inline void gpu_test_ending(void *arg, bool is_ending)
+{
+	struct gpu_test *test = arg;
+
+	cr_expect_neq(test->is_ending, is_ending);
+	test->is_ending = is_ending;
+	zi_loop_stop(test->loop);
+}
+
+static inline void gpu_test_stuck(void *arg, const struct zi_text *text)
+{
+	struct gpu_test *test = arg;
+
+	cr_expect(test->is_ending);
+	test->stuck_count++;
+	test->stuck = *text;
+	zi_loop_stop(test->loop);
+}
+
+static inline void gpu_test_seen(void *arg, uint32_t count)
+{
+	struct gpu_test *test = arg;
+
+	cr_expect_leq(count, ZI_GPU_DEVICES_MAX);
+	test->seen_count = count;
+	zi_loop_stop(test->loop);
+}
+
 /* @test->options: what differs from the usual. */
 static inline void gpu_test_init(struct gpu_test *test)
 {
 	test->fd_count = gpu_test_fds();
 	test->options.greeted = gpu_test_greeted;
 	test->options.ended = gpu_test_ended;
+	test->options.ending = gpu_test_ending;
+	test->options.stuck = gpu_test_stuck;
+	test->options.seen = gpu_test_seen;
 	test->options.arg = test;
 	if (!test->options.device)
 		test->options.device = "0";

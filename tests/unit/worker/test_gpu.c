@@ -50,6 +50,7 @@ Test(gpu, the_greeting_tells_what_the_gpu_is)
 	cr_expect_eq(facts->granularity_bytes, 2u << 20);
 	cr_expect_eq(facts->index, 1);
 	cr_expect_eq(facts->count, 3);
+	cr_expect_eq(test.seen_count, 3);
 	cr_expect_eq(facts->driver_version, 12040);
 	cr_expect_eq(facts->capability, 90);
 	cr_expect_eq(facts->compute_mode, ZI_CUDA_MODE_EXCLUSIVE);
@@ -105,7 +106,39 @@ Test(gpu, a_gpu_that_cannot_be_used_is_told_with_the_reason)
 	expect_no_gpu("mode=prohibited", "0", NULL, -ENOTSUP, "PROHIBITED");
 	expect_no_gpu("gpus=2", "2", NULL, -ENODEV, "there is no GPU 2: the driver shows 2");
 	expect_no_gpu("gpus=2", "1x", NULL, -EINVAL, "no number of a GPU");
+	expect_no_gpu("gpus=2,broken=1:999", "1", NULL, -EIO, "describing GPU 1");
 	expect_no_gpu("gpus=1", FAKE_GPU_UUID_1, NULL, -ENODEV, "among the 1");
+}
+
+Test(gpu, the_number_of_gpus_is_told_before_the_gpu_is_opened)
+{
+	struct gpu_test test = { .options.device = "1" };
+
+	gpu_real_init(&test, "gpus=3,stuck=1");
+	gpu_test_start(&test);
+	while (!test.seen_count)
+		cr_assert_eq(zi_loop_run(test.loop), 0);
+	cr_expect_eq(test.seen_count, 3);
+	cr_expect_eq(gpu_worker_state(test.worker), GPU_WORKER_STARTING);
+	gpu_test_deinit(&test);
+}
+
+/* By the UUID and the number that it had, which may be another one's now. */
+Test(gpu, a_worker_that_starts_again_asks_no_other_gpu)
+{
+	static const struct zi_text reason = { "the test ends it" };
+	struct gpu_test test = { .options.device = "1" };
+
+	gpu_real_init(&test, "gpus=3");
+	gpu_test_start(&test);
+	gpu_test_await(&test, GPU_WORKER_UP);
+	gpu_worker_kill(test.worker, &reason);
+	gpu_real_set("gpus=3,broken=0:46,stuck=2");
+	gpu_test_start(&test);
+	gpu_test_await(&test, GPU_WORKER_UP);
+	cr_expect_eq(test.greeted_count, 2);
+	cr_expect_str_eq(gpu_worker_facts(test.worker)->uuid, FAKE_GPU_UUID_1);
+	gpu_test_deinit(&test);
 }
 
 /* ---- chunks ---- */
@@ -288,7 +321,7 @@ static void expect_given_up(const char *words, const struct gpu_worker_options *
 	cr_expect_eq(gpu_test_create(&test, 3, GPU_TEST_CHUNK), -ETIMEDOUT, "%s: %d", words,
 	             test.request.error);
 	gpu_test_expect_text(test.request.text, says);
-	cr_expect_eq(gpu_worker_state(test.worker), GPU_WORKER_DOWN);
+	gpu_test_await(&test, GPU_WORKER_DOWN);
 	gpu_test_deinit(&test);
 }
 

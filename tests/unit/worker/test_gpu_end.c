@@ -84,6 +84,7 @@ Test(gpu_end, the_next_request_starts_another_one_and_old_chunks_are_gone)
 	gpu_worker_kill(test.worker, &reason);
 	cr_expect_eq(test.ended_error, -EIO);
 	cr_expect_str_eq(test.ended.chars, "the test ends it");
+	gpu_test_await(&test, GPU_WORKER_DOWN);
 	cr_expect_eq(gpu_worker_held_bytes(test.worker), 0);
 	test.request.count = 2;
 	cr_expect_eq(gpu_worker_release(test.worker, &test.request), GPU_WORKER_E_GONE);

@@ -155,6 +155,48 @@ Test(gpu_foe, another_gpu_than_the_wanted_one_ends_the_worker)
 	gpu_test_deinit(&test);
 }
 
+/* ---- SEEN ---- */
+
+static uint32_t seen_copies;
+
+static void play_seen(int fd)
+{
+	for (uint32_t i = 0; i < seen_copies; i++) {
+		union gpu_message message = { .seen = { .header = gpu_header_of(GPU_SEEN, 0),
+			                                .count = 2 } };
+
+		send_spoilt(fd, &message, 0);
+	}
+}
+
+SPOIL(seen_too_many, message->seen.count = ZI_GPU_DEVICES_MAX + 1)
+SPOIL(seen_reserved, message->seen.reserved = 1)
+
+static const struct spoilt counts[] = {
+	{ "a SEEN that cannot be", seen_too_many, 0, 0 },
+	{ "a SEEN that cannot be", seen_reserved, 0, 0 },
+	{ "a SEEN that cannot be", cookie_of_none, 0, 0 },
+	{ "descriptors with a message that has none", NULL, 1, 0 },
+	{ "no message of this release", NULL, 0, 8 },
+	{ "a SEEN that cannot be", NULL, 0, 0 }, /* the second one */
+};
+
+Test(gpu_foe, a_number_of_gpus_that_cannot_be_ends_the_worker)
+{
+	gpu_double_play = play_seen;
+	for (uint32_t i = 0; i < ZI_COUNT_OF(counts); i++) {
+		struct gpu_test test = { .options.spawn = gpu_double_spawn };
+
+		spoilt = &counts[i];
+		seen_copies = i + 1 == ZI_COUNT_OF(counts) ? 2 : 1;
+		gpu_test_init(&test);
+		gpu_test_start(&test);
+		expect_protocol_end(&test);
+		cr_expect_eq(test.seen_count, seen_copies == 2 ? 2 : 0);
+		gpu_test_deinit(&test);
+	}
+}
+
 /* ---- FAILED ---- */
 
 static union gpu_message failed(void)
@@ -217,7 +259,7 @@ Test(gpu_foe, a_failed_start_fails_the_requests_with_its_reason)
 	cr_expect_eq(gpu_test_create(&test, 1, GPU_TEST_CHUNK), -ENODEV);
 	gpu_test_expect_text(test.request.text, "zinf-gpu of GPU 0: there is no driver");
 	cr_expect_eq(test.ended_error, -ENODEV);
-	cr_expect_eq(gpu_worker_state(test.worker), GPU_WORKER_DOWN);
+	gpu_test_await(&test, GPU_WORKER_DOWN);
 	gpu_test_deinit(&test);
 }
 

@@ -61,7 +61,7 @@ static void expect_create_fails(const struct spoilt *what, uint32_t batch)
 	             what->says, batch, test.request.error);
 	gpu_test_expect_text(test.request.text, what->says);
 	gpu_test_expect_text(test.request.text, GPU_DOUBLE_UUID);
-	cr_expect_eq(gpu_worker_state(test.worker), GPU_WORKER_DOWN);
+	gpu_test_await(&test, GPU_WORKER_DOWN);
 	cr_expect_eq(gpu_worker_held_bytes(test.worker), 0);
 	gpu_test_deinit(&test);
 }

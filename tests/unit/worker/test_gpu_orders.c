@@ -57,6 +57,8 @@ static void greet(const struct spawned *spawned)
 {
 	union gpu_message message;
 
+	cr_assert_eq(receive(spawned->fd, &message), GPU_SEEN);
+	cr_expect_eq(message.seen.count, 2);
 	cr_assert_eq(receive(spawned->fd, &message), GPU_HELLO);
 }
 
@@ -119,7 +121,7 @@ Test(gpu_orders, packets_that_are_no_messages_end_zinf_gpu)
 	wrong = ping;
 	wrong.type = 0;
 	expect_refused(&wrong, sizeof(wrong), false);
-	wrong.type = GPU_PONG + 1;
+	wrong.type = GPU_SEEN + 1;
 	expect_refused(&wrong, sizeof(wrong), false);
 	wrong.type = GPU_CREATE; /* shorter than its type */
 	expect_refused(&wrong, sizeof(wrong), false);
@@ -129,7 +131,7 @@ Test(gpu_orders, messages_of_a_worker_end_zinf_gpu)
 {
 	union gpu_message message;
 
-	for (uint32_t type = GPU_HELLO; type <= GPU_PONG; type++) {
+	for (uint32_t type = GPU_HELLO; type <= GPU_SEEN; type++) {
 		if (type == GPU_CREATE || type == GPU_RELEASE || type == GPU_PING)
 			continue;
 		message = (union gpu_message){ .header = gpu_header_of(type, 1) };

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zctl estimate: what a job would hold in each tier, before it exists (docs/ADMIN.md). It asks no
- * daemon: the figures are those of common/wire/plan.h, which are the daemon's own.
+ * zctl estimate: what a job would hold in each tier, before it exists (docs/ADMIN.md). The figures
+ * are those of common/wire/plan.h, which are the daemon's own. With --device a running daemon is
+ * asked how much GPU memory it has free; else no daemon is asked.
  */
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
@@ -55,6 +57,42 @@ static int find_fit(struct estimate *estimate, const struct zi_plan_model *model
 	return !fit->is_found;
 }
 
+/* Return: 0; 1 after a message: no GPU memory holds such a model, or the named GPU is not there. */
+static int estimate_rank_gpu(const struct zctl_context *context, struct estimate *estimate)
+{
+	const struct estimate_options *options = estimate->options;
+	struct estimate_gpu *gpu = &estimate->gpu;
+	struct zctl_context quiet = *context;
+	struct zi_text text = { "" };
+
+	gpu->is_wanted = options->device != NULL;
+	if (!gpu->is_wanted)
+		return 0;
+	gpu->granularity_bytes = ESTIMATE_GPU_GRANULARITY_BYTES;
+	gpu->room_bytes = ESTIMATE_GPU_NO_ROOM;
+	if (options->gpu_memory_bytes) {
+		gpu->room_bytes = options->gpu_memory_bytes;
+	} else {
+		bool is_named = strcmp(options->device, "gpu") != 0;
+		json_t *tiers;
+
+		quiet.is_quiet = !is_named;
+		tiers = zctl_ask(&quiet, "tiers");
+		if (!estimate_gpu_find(tiers, options->device, gpu) && is_named) {
+			if (tiers)
+				zctl_complain("zinfd does not have %s (zctl tiers)",
+				              options->device);
+			json_decref(tiers);
+			return 1;
+		}
+		json_decref(tiers);
+	}
+	if (!estimate_gpu(options, estimate->model, &estimate->wish, gpu, &text))
+		return 0;
+	zctl_complain("%s", text.chars);
+	return 1;
+}
+
 static int estimate(const struct zctl_context *context, const struct estimate_options *options,
                     const struct estimate_model *read)
 {
@@ -75,6 +113,8 @@ static int estimate(const struct zctl_context *context, const struct estimate_op
 		return 1;
 	}
 	estimate_logical(&model, &estimate.wish, &estimate.logical);
+	if (estimate_rank_gpu(context, &estimate))
+		return 1;
 	code = find_fit(&estimate, &model);
 	if (context->is_json) {
 		json_t *answer = estimate_answer(&estimate);
@@ -86,7 +126,10 @@ static int estimate(const struct zctl_context *context, const struct estimate_op
 	}
 	if (code)
 		zctl_complain("%s", estimate.fit.text.chars);
-	return code;
+	if (!estimate.gpu.is_wanted || estimate.gpu.fits)
+		return code;
+	zctl_complain("%s", estimate.gpu.text.chars);
+	return 1;
 }
 
 /**
@@ -95,7 +138,7 @@ static int estimate(const struct zctl_context *context, const struct estimate_op
  * @argc: words
  * @argv: "estimate", then as estimate_options_help() says
  *
- * Return: exit code; 1 also when --fit finds no setting.
+ * Return: exit code; 1 also when --fit finds no setting, or the GPU memory does not suffice.
  */
 int zctl_estimate(const struct zctl_context *context, int argc, char **argv)
 {

@@ -279,3 +279,22 @@ Test(gpu, what_cannot_be_opened_is_refused_with_figures)
 	raw_close(&raw);
 	cr_assert_eq(harness_stop(&harness), 0);
 }
+
+/* What a rank would take is compared with the room of the daemon's GPU. */
+Test(gpu, an_estimate_knows_the_room_of_the_daemon)
+{
+	start("gpus=1,bytes=1G", "reserve = 960M\n");
+	await_gpus(1);
+	SYSTEM_ZCTL(harness.socket_path, words, 0, "estimate", "8M", "--units", "8", "--dtype",
+	            "f32", "--device", "gpu");
+	system_expect_text(words, FAKE_GPU_UUID_0 " has 64 MiB free");
+	SYSTEM_ZCTL(harness.socket_path, words, 1, "estimate", "64M", "--units", "2", "--dtype",
+	            "f32", "--device", FAKE_GPU_UUID_0);
+	system_expect_text(words, FAKE_GPU_UUID_0 " has room for 64 MiB of this rank");
+	SYSTEM_ZCTL(harness.socket_path, words, 1, "estimate", "8M", "--device", FAKE_GPU_UUID_1);
+	system_expect_text(words, "zinfd does not have " FAKE_GPU_UUID_1);
+	SYSTEM_ZCTL(harness.socket_path, words, 0, "--json", "estimate", "8M", "--device", "gpu",
+	            "--gpu-memory", "1G");
+	system_expect_text(words, "\"is_enough\": true");
+	cr_assert_eq(harness_stop(&harness), 0);
+}

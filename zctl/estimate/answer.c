@@ -128,6 +128,41 @@ static json_t *answer_fit(const struct estimate *estimate)
 	return object;
 }
 
+static json_t *answer_ring(const struct estimate_ring *ring, bool has_chosen)
+{
+	json_t *object = json_object();
+
+	number(object, "least_bytes", ring->least_bytes);
+	number(object, "all_bytes", ring->all_bytes);
+	if (has_chosen)
+		number(object, "taken_bytes", ring->chosen_bytes);
+	else
+		(void)json_object_set_new(object, "taken_bytes", json_null());
+	return object;
+}
+
+static json_t *answer_gpu(const struct estimate_gpu *gpu)
+{
+	bool has_room = gpu->room_bytes != ESTIMATE_GPU_NO_ROOM;
+	json_t *object;
+
+	if (!gpu->is_wanted)
+		return json_null();
+	object = json_object();
+	(void)json_object_set_new(object, "uuid",
+	                          gpu->name[0] ? json_string(gpu->name) : json_null());
+	(void)json_object_set_new(object, "free_bytes",
+	                          has_room ? json_integer((json_int_t)gpu->room_bytes)
+	                                   : json_null());
+	number(object, "chunk_bytes", gpu->chunk_bytes);
+	(void)json_object_set_new(object, "is_enough", json_boolean(gpu->fits));
+	(void)json_object_set_new(object, "text",
+	                          gpu->fits ? json_null() : json_string(gpu->text.chars));
+	(void)json_object_set_new(object, "param", answer_ring(&gpu->params, gpu->fits));
+	(void)json_object_set_new(object, "grad", answer_ring(&gpu->grads, gpu->fits));
+	return object;
+}
+
 /* See show.h. */
 json_t *estimate_answer(const struct estimate *estimate)
 {
@@ -153,5 +188,6 @@ json_t *estimate_answer(const struct estimate *estimate)
 	(void)json_object_set_new(object, "logical", answer_logical(estimate));
 	put_plan(object, &estimate->plan);
 	(void)json_object_set_new(object, "fit", answer_fit(estimate));
+	(void)json_object_set_new(object, "gpu", answer_gpu(&estimate->gpu));
 	return object;
 }

@@ -122,6 +122,18 @@ static const struct option table[] = {
 	COUNT("snapshots", snapshot_count, 0, SNAPSHOTS_MAX, "N    snapshots that are kept (0)"),
 	BYTES("tensors", tensor_bytes, "SIZE budget of each rank for tensors (0)"),
 	BYTES("arena", arena_bytes, "SIZE arena of each rank for collectives (0)"),
+	{ .name = "device",
+	  .help = "NAME gpu, or the UUID of a GPU of the running zinfd: also\n"
+	          "                           what each rank needs there (cpu)",
+	  .offset = AT(device),
+	  .kind = KIND_TEXT },
+	BYTES("gpu-param-budget", gpu_param_budget_bytes,
+	      "SIZE GPU memory for parameters; 0: as zinf-gpt (0)"),
+	BYTES("gpu-grad-budget", gpu_grad_budget_bytes,
+	      "SIZE GPU memory for gradients; 0: as zinf-gpt (0)"),
+	BYTES("gpu-memory", gpu_memory_bytes,
+	      "SIZE memory of the GPU for this rank; else what the\n"
+	      "                           running zinfd has free"),
 	{ .name = "small-pages",
 	  .help = "     the daemon has tier.cpu.huge_pages = never",
 	  .offset = AT(has_small_pages),
@@ -238,6 +250,16 @@ static int check_together(const struct estimate_options *options, struct zi_text
 	if (options->fit_nvme_bytes != UINT64_MAX && options->fit_cpu_bytes == UINT64_MAX)
 		return zi_text_error(text, err_origin(-EINVAL),
 		                     "--fit-nvme goes with --fit, the memory there is");
+	if (options->device && strcmp(options->device, "gpu") != 0 &&
+	    strncmp(options->device, "GPU-", 4) != 0 && strncmp(options->device, "MIG-", 4) != 0)
+		return zi_text_error(text, err_origin(-EINVAL),
+		                     "--device %.50s: allowed are cpu, gpu, or the UUID of a GPU",
+		                     options->device);
+	if (!options->device && (options->gpu_param_budget_bytes ||
+	                         options->gpu_grad_budget_bytes || options->gpu_memory_bytes))
+		return zi_text_error(text, err_origin(-EINVAL),
+		                     "--gpu-param-budget, --gpu-grad-budget and --gpu-memory need "
+		                     "--device gpu");
 	if (options->rank_count * options->node_count > ZI_WORLD_MAX)
 		return zi_text_error(text, err_origin(-EINVAL),
 		                     "--ranks %u on --nodes %u are %u ranks: a job has at most %u",
@@ -293,6 +315,8 @@ int estimate_options_parse(struct estimate_options *options, int argc, char **ar
 		                              .fit_cpu_bytes = UINT64_MAX,
 		                              .fit_nvme_bytes = UINT64_MAX };
 	r = take_words(options, argc, argv, text);
+	if (options->device && !strcmp(options->device, "cpu"))
+		options->device = NULL;
 	if (!r)
 		r = check_together(options, text);
 	if (r || !options->deepspeed || options->is_help)
@@ -300,6 +324,8 @@ int estimate_options_parse(struct estimate_options *options, int argc, char **ar
 	r = estimate_deepspeed(options, text);
 	if (!r)
 		r = take_words(options, argc, argv, text);
+	if (options->device && !strcmp(options->device, "cpu"))
+		options->device = NULL;
 	return err_trace(r);
 }
 

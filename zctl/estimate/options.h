@@ -26,7 +26,10 @@ struct estimate_options {
 	uint64_t resident_bytes, staging_bytes, param_budget_bytes;
 	uint64_t tensor_bytes, arena_bytes;     /* of each rank */
 	uint64_t fit_cpu_bytes, fit_nvme_bytes; /* UINT64_MAX: not given */
-	bool has_small_pages;                   /* tier.cpu.huge_pages = never */
+	const char *device; /* NULL: no GPU; "gpu", or the UUID of one of the daemon's */
+	uint64_t gpu_param_budget_bytes, gpu_grad_budget_bytes; /* 0: libzinf chooses */
+	uint64_t gpu_memory_bytes;                              /* 0: not given */
+	bool has_small_pages;                                   /* tier.cpu.huge_pages = never */
 	bool is_forward_only;
 	bool is_help;
 };

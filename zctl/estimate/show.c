@@ -181,12 +181,57 @@ static void print_fit(const struct estimate *estimate)
 		       zi_format_bytes(fit->plan.reserved_nvme_bytes).chars);
 }
 
+/* ---- GPU memory ---- */
+
+static void ring_row(struct table *table, const char *name, const struct estimate_ring *ring,
+                     bool has_chosen)
+{
+	table_cell(table, "%s", name);
+	table_cell(table, "%s", zi_format_bytes(ring->least_bytes).chars);
+	table_cell(table, "%s", zi_format_bytes(ring->all_bytes).chars);
+	if (has_chosen)
+		table_cell(table, "%s", zi_format_bytes(ring->chosen_bytes).chars);
+	else
+		table_cell(table, "-");
+}
+
+/* What does not fit is the caller's to say. */
+static void print_gpu(const struct estimate *estimate, bool is_colour)
+{
+	static const char *const headings[] = { "GPU memory, a rank", ">least", ">all units",
+		                                ">it takes", NULL };
+	const struct estimate_gpu *gpu = &estimate->gpu;
+	const struct estimate_ring sum = {
+		.least_bytes = gpu->params.least_bytes + gpu->grads.least_bytes,
+		.all_bytes = gpu->params.all_bytes + gpu->grads.all_bytes,
+		.chosen_bytes = gpu->params.chosen_bytes + gpu->grads.chosen_bytes,
+	};
+	struct table *table;
+
+	if (!gpu->is_wanted)
+		return;
+	table = table_new(headings);
+	ring_row(table, "parameters", &gpu->params, gpu->fits);
+	if (gpu->grads.all_bytes)
+		ring_row(table, "gradients", &gpu->grads, gpu->fits);
+	ring_row(table, "in all", &sum, gpu->fits);
+	table_print(table, is_colour);
+	(void)table_free(table);
+	printf("in chunks of %s", zi_format_bytes(gpu->chunk_bytes).chars);
+	if (gpu->room_bytes == ESTIMATE_GPU_NO_ROOM)
+		printf("; no GPU of a zinfd is known (--gpu-memory)\n");
+	else
+		printf("; %s%s%s free\n", gpu->name, gpu->name[0] ? " has " : "",
+		       zi_format_bytes(gpu->room_bytes).chars);
+}
+
 /* See show.h. */
 void estimate_show(const struct estimate *estimate, bool is_colour)
 {
 	print_model(estimate->model, estimate->wish.config.param_dtype);
 	print_config(estimate);
 	print_planes(estimate, is_colour);
+	print_gpu(estimate, is_colour);
 	print_step(estimate);
 	print_fit(estimate);
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "common/wire/plan.h"
+#include "zctl/estimate/gpu.h"
 #include "zctl/estimate/logical.h"
 #include "zctl/estimate/model.h"
 #include "zctl/estimate/options.h"
@@ -27,6 +28,7 @@ struct estimate {
 	struct zi_plan plan;             /* of the wish */
 	struct estimate_logical logical; /* as well */
 	struct estimate_fit fit;
+	struct estimate_gpu gpu;
 };
 
 void estimate_show(const struct estimate *estimate, bool is_colour);

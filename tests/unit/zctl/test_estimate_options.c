@@ -225,3 +225,21 @@ Test(estimate_options, strategies_are_those_of_libzinf)
 		cr_expect(strstr(text.chars, wrong[i].words), "%s: %s", wrong[i].line, text.chars);
 	}
 }
+
+Test(estimate_options, a_gpu_is_asked_for_by_its_device)
+{
+	cr_assert_eq(parse("1G --device gpu --gpu-memory 4M --gpu-param-budget 2M "
+	                   "--gpu-grad-budget 1M"),
+	             0, "%s", text.chars);
+	cr_expect_str_eq(options.device, "gpu");
+	cr_expect_eq(options.gpu_memory_bytes, 4 << 20);
+	cr_expect_eq(options.gpu_param_budget_bytes, 2 << 20);
+	cr_expect_eq(options.gpu_grad_budget_bytes, 1 << 20);
+	cr_assert_eq(parse("1G --device cpu"), 0);
+	cr_expect_null(options.device);
+	cr_expect_eq(parse("1G --device tpu"), -EINVAL);
+	cr_expect(strstr(text.chars, "allowed are cpu, gpu, or the UUID of a GPU"), "%s",
+	          text.chars);
+	cr_expect_eq(parse("1G --gpu-memory 4M"), -EINVAL);
+	cr_expect(strstr(text.chars, "need --device gpu"), "%s", text.chars);
+}

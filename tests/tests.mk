@@ -161,7 +161,7 @@ build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(
 # long ones first. Of each suite that draws its cases one seed and as many as take seconds; `make check-drawn` has more
 # of them, .ci/run with a new seed each time.
 CHECK_JOBS := $(shell echo $$(($$(nproc) + 1)))
-CHECK_PARTS := model nodes faults gpu-matrix power python syntax tidy matrix install tools headers floors ptx coll \
+CHECK_PARTS := model nodes faults gpu-faults gpu-matrix power python syntax tidy matrix install tools headers floors ptx coll \
 	bench deaths bits crash crash-votes crash-nodes gpu-folder fuzz
 part_syntax = WERROR=1 VARIANT=clang check-syntax
 part_tidy = tidy
@@ -185,9 +185,10 @@ part_crash = check-crash POINTS=10
 part_crash-votes = check-crash-votes POINTS=5
 part_crash-nodes = check-crash-nodes POINTS=2
 part_faults = check-faults STRIDE=40
+part_gpu-faults = check-gpu-faults GPU_SECONDS=10
 part_gpu-matrix = check-gpu-matrix DRAWN=1 GPU_SECONDS=12
 # Of check-drawn.
-DRAWN_PARTS := bits matrix coll deaths power crash crash-votes crash-nodes faults gpu-matrix
+DRAWN_PARTS := bits matrix coll deaths power crash crash-votes crash-nodes faults gpu-faults gpu-matrix
 drawn_bits = check-bits CASES=24
 drawn_matrix = check-matrix
 drawn_coll = check-coll ROUNDS=20
@@ -197,6 +198,7 @@ drawn_crash = check-crash POINTS=25
 drawn_crash-votes = check-crash-votes POINTS=10
 drawn_crash-nodes = check-crash-nodes POINTS=4
 drawn_faults = check-faults STRIDE=20
+drawn_gpu-faults = check-gpu-faults GPU_SECONDS=50
 drawn_gpu-matrix = check-gpu-matrix DRAWN=1
 
 .PHONY: check-drawn check-slow $(CHECK_PARTS:%=part-%) $(DRAWN_PARTS:%=drawn-%)

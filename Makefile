@@ -117,7 +117,7 @@ ifeq ($(VARIANT),$(filter-out tsan fuzz,$(VARIANT)))
 PROGRAMS += $(if $(wildcard /usr/include/gloo/context.h),$(NET),net-is-missing)
 endif
 
-# The compiler of zinf-gpt's kernels for GPUs; they are left out without it.
+# The compiler of kernels for GPUs; they are left out without it.
 NVCC ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 NVCC := $(NVCC)
 PROGRAMS += $(if $(NVCC),,nvcc-is-missing)
@@ -179,17 +179,28 @@ $(ZCTL): $(call objects,zctl) $(BUILD)/nvme/smart.o $(BUILD)/nvme/smart_read.o $
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_zctl)
 
-# The kernels of zinf-gpt (examples/gpt/gpu). -fmad=false: as -ffp-contract=off. The newest
-# architecture comes as PTX as well, for GPUs after it.
+# Kernels for GPUs: those of zinf-gpt (examples/gpt/gpu), and those for state in GPU memory (kernels/cuda).
+# -fmad=false: as -ffp-contract=off. The newest architecture comes as PTX as well, for GPUs after it.
 NVCC_FLAGS := -std=c++17 -I. -O3 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true
 NVCC_TARGETS := $(foreach arch,80 90 100,-gencode arch=compute_$(arch),code=sm_$(arch)) \
 	-gencode arch=compute_100,code=compute_100
 GPT_CU := examples/gpt/gpu/layers.cu
+GPT_CU_HEADERS := $(wildcard examples/gpt/element/*.h) examples/gpt/bf16.h
 GPT_FATBIN := $(BUILD)/$(GPT_CU:.cu=.fatbin)
-$(GPT_FATBIN): $(GPT_CU) $(wildcard examples/gpt/element/*.h) examples/gpt/bf16.h Makefile
+$(GPT_FATBIN): $(GPT_CU_HEADERS)
+KERN_CU := kernels/cuda/kernels.cu
+KERN_CU_HEADERS := $(filter-out $(KERN_CU),$(wildcard kernels/cuda/*.cu)) $(wildcard kernels/cuda/*.hh kernels/element/*.h) \
+	kernels/cuda.h kernels/optim.h common/base/types.h
+KERN_FATBIN := $(BUILD)/$(KERN_CU:.cu=.fatbin)
+$(KERN_FATBIN): $(KERN_CU_HEADERS)
+$(GPT_FATBIN) $(KERN_FATBIN): $(BUILD)/%.fatbin: %.cu Makefile
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(NVCC_FLAGS) $(NVCC_TARGETS) -fatbin -o $@ $<
+# Of who launches the latter: beside the archive, as it is large.
+KERN_IMAGE := $(BUILD)/kernels/cuda/image$(if $(NVCC),,_stub).o
+$(BUILD)/kernels/cuda/image.o: CFLAGS += -DKERN_FATBIN='"$(KERN_FATBIN)"'
+$(BUILD)/kernels/cuda/image.o: $(KERN_FATBIN)
 GPT_IMAGE := $(BUILD)/examples/gpt/gpu/image$(if $(NVCC),,_stub).o
 $(BUILD)/examples/gpt/gpu/image.o: CFLAGS += -DGPT_FATBIN='"$(GPT_FATBIN)"'
 $(BUILD)/examples/gpt/gpu/image.o: $(GPT_FATBIN)
@@ -232,7 +243,7 @@ $(GPU): $(GPU_OBJECTS) $(call archive,common/gpu) $(call archive,common/base)
 
 .PHONY: nvcc-is-missing
 nvcc-is-missing:
-	@echo "zinf: nvcc is not found: zinf-gpt has no kernels for GPUs, and --device gpu says so (make NVCC=/path/to/nvcc)"
+	@echo "zinf: nvcc is not found: zinf-gpt has no kernels for GPUs, and --device gpu says so; kernels/cuda has no image (make NVCC=/path/to/nvcc)"
 
 .PHONY: net-is-missing
 net-is-missing:

@@ -4,8 +4,8 @@
  */
 #include "common/base/assert.h"
 #include "kernels/combine.h"
+#include "kernels/element/tree.h"
 #include "kernels/table.h"
-#include "kernels/tree.h"
 
 static float join_float(float a, float b, enum zi_reduce_op op)
 {

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "kernels/tree.h"
+#include "kernels/element/tree.h"
 
 /* See finite.h. */
 uint64_t kern_first_nonfinite(const void *source, uint64_t element_count, enum zi_dtype dtype)

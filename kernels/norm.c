@@ -31,14 +31,10 @@ void kern_norm_blocks(double *block_sums, const void *source, uint64_t element_c
 	kern_env_leave(&saved);
 }
 
-/* Out of line, so that no operation is moved across the environment's borders. Level by level, as
- * tree.h proves. */
+/* Out of line, so that no operation is moved across the environment's borders. */
 static __attribute__((noinline)) double join(double *node, uint64_t count)
 {
-	for (uint64_t width = 1; width < count; width *= 2)
-		for (uint64_t i = 0; i + width < count; i += 2 * width)
-			node[i] += node[i + width];
-	return kern_canonical_f64(node[0]);
+	return kern_norm_join_nodes(node, count);
 }
 
 /**

@@ -2,8 +2,8 @@
 /*
  * Sum over ranks: the definition (docs/ARITHMETIC.md, "Reduction over ranks"). Floor 1.
  */
+#include "kernels/element/tree.h"
 #include "kernels/table.h"
-#include "kernels/tree.h"
 
 /* kern_reduce() element by element. */
 void kern_reduce_ref(void *target, const void *const *sources, uint32_t rank_count,
@@ -12,7 +12,7 @@ void kern_reduce_ref(void *target, const void *const *sources, uint32_t rank_cou
 	for (uint64_t i = 0; i < element_count; i++) {
 		float sum = kern_tree_at(sources, rank_count, i, options->dtype);
 
-		kern_narrow_at(target, i, sum * options->average, options->dtype);
+		kern_narrow_at(target, i, kern_f32_mul(sum, options->average), options->dtype);
 	}
 }
 
@@ -23,7 +23,7 @@ void kern_accumulate_ref(float *accum, const void *const *sources, uint32_t rank
 	for (uint64_t i = 0; i < element_count; i++) {
 		float sum = kern_tree_at(sources, rank_count, i, dtype);
 
-		accum[i] = kern_canonical(is_first ? sum : accum[i] + sum);
+		kern_accumulate_at(accum, i, sum, is_first);
 	}
 }
 
@@ -32,5 +32,5 @@ void kern_finish_ref(void *target, const float *accum, uint64_t element_count,
                      const struct kern_reduce_options *options)
 {
 	for (uint64_t i = 0; i < element_count; i++)
-		kern_narrow_at(target, i, accum[i] * options->average, options->dtype);
+		kern_narrow_at(target, i, kern_f32_mul(accum[i], options->average), options->dtype);
 }

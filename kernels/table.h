@@ -14,6 +14,7 @@
 #include "common/base/types.h"
 #include "kernels/cast.h"
 #include "kernels/combine.h"
+#include "kernels/element/norm.h"
 #include "kernels/hash.h"
 #include "kernels/kernels.h"
 #include "kernels/optim_hashed.h"
@@ -25,9 +26,6 @@
 #if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0
 #error "docs/ARITHMETIC.md rounds every operation: no excess precision"
 #endif
-
-#define KERN_LANES    16u /* of the norm, and what a run of the optimizer is a multiple of */
-#define KERN_NAN_BITS 0x7fc00000u /* every NaN that arithmetic produces, when it is stored */
 
 struct kern_table {
 	enum kern_isa isa;
@@ -100,20 +98,6 @@ KERN_DECLARE(avx512);
 
 /* The arithmetic of kern_optim_prepare(), to be called inside the environment (optim_ref.c). */
 void kern_optim_prepare_ref(struct kern_optim_scalars *ret_scalars, const struct kern_hyper *hyper);
-
-/*
- * Which of two NaN operands an instruction passes on depends on operand order, which is the
- * compiler's choice. So every NaN that is stored is this one, and all versions agree on all bits.
- */
-static inline float kern_canonical(float value)
-{
-	return isnan(value) ? kern_f32_from_bits(KERN_NAN_BITS) : value;
-}
-
-static inline double kern_canonical_f64(double value)
-{
-	return isnan(value) ? __builtin_nan("") : value;
-}
 
 /*
  * Rounds to nearest even, no flush to zero, no denormals-are-zero, no traps; restored exactly, so

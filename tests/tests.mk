@@ -153,7 +153,7 @@ $(BROKEN_RING): $(BROKEN_RING).o $(call archive,common/wire) $(call archive,comm
 
 # ---- targets ----------------------------------------------------------------------------------
 .PHONY: check test coverage build-tests build-sanitizers build-stress check-tests stress-tsan check-unit check-system \
-	check-ndebug check-asan check-tsan check-valgrind check-bits check-power check-install check-systemd
+	check-ndebug check-element check-asan check-tsan check-valgrind check-bits check-power check-install check-systemd
 
 build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(NODES_BIN) ## build all test programs, run none
 
@@ -188,7 +188,7 @@ part_faults = check-faults STRIDE=40
 part_gpu-faults = check-gpu-faults GPU_SECONDS=10
 part_gpu-matrix = check-gpu-matrix DRAWN=1 GPU_SECONDS=12
 # Of check-drawn.
-DRAWN_PARTS := bits matrix coll deaths power crash crash-votes crash-nodes faults gpu-faults gpu-matrix
+DRAWN_PARTS := bits matrix coll deaths power crash crash-votes crash-nodes faults gpu-faults gpu-matrix element
 drawn_bits = check-bits CASES=24
 drawn_matrix = check-matrix
 drawn_coll = check-coll ROUNDS=20
@@ -200,6 +200,7 @@ drawn_crash-nodes = check-crash-nodes POINTS=4
 drawn_faults = check-faults STRIDE=20
 drawn_gpu-faults = check-gpu-faults GPU_SECONDS=50
 drawn_gpu-matrix = check-gpu-matrix DRAWN=1
+drawn_element = check-element
 
 .PHONY: check-drawn check-slow $(CHECK_PARTS:%=part-%) $(DRAWN_PARTS:%=drawn-%)
 $(CHECK_PARTS:%=part-%): part-%:
@@ -241,6 +242,12 @@ SEED ?= 1
 CASES ?= 24
 check-bits: all ## bit equality of zinf and --reference over random models [SEED=n CASES=n]
 	@ZINF_BUILD=$(BUILD) tests/bits/check_bits --seed $(SEED) --cases $(CASES)
+
+# A suite of `make check`, with more draws.
+ELEMENTS ?= 100000000
+check-element: $(BUILD)/tests/kernels/run ## element functions that CPU and GPU share, over 10^8 drawn elements [SEED=n ELEMENTS=n]
+	@echo "check-element: $(ELEMENTS) elements, SEED=$(SEED)"
+	@ZINF_ELEMENTS=$(ELEMENTS) ZINF_SEED=$(SEED) TEST_TIMEOUT=1200 ZINF_BUILD=$(BUILD) tools/run_tests $<@element
 
 # States are drawn; with POWER_STATES=0 they are all corners of all moments instead. That the test
 # can fail is shown by disks that lie, each of which must be caught: among the corners, of which no

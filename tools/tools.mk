@@ -21,14 +21,21 @@ SYNTAX_OK := $(sort $(patsubst %.c,$(BUILD)/%.ok,$(SYNTAX_SOURCES))) \
 check-syntax: $(SYNTAX_OK) ## only compile, for the warnings [VARIANT=clang WERROR=1]
 
 # Kernels of a GPU have the bits of the CPU's functions: the oldest architecture, and the newest one.
-PTX := $(patsubst %,$(BUILD)/$(GPT_CU:.cu=)_%.ptx,80 100)
-$(PTX): $(BUILD)/$(GPT_CU:.cu=)_%.ptx: $(GPT_CU) $(wildcard examples/gpt/element/*.h) examples/gpt/bf16.h Makefile
-	$(call say,NVCC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(NVCC) $(NVCC_FLAGS) -arch=compute_$* -ptx -o $@ $<
+GPT_PTX := $(patsubst %,$(BUILD)/$(GPT_CU:.cu=)_%.ptx,80 100)
+KERN_PTX := $(patsubst %,$(BUILD)/$(KERN_CU:.cu=)_%.ptx,80 100)
+PTX := $(GPT_PTX) $(KERN_PTX)
+define ptx_rule
+$$(BUILD)/$(1:.cu=)_%.ptx: $(1) $(2) Makefile
+	$$(call say,NVCC,$$@)
+	@mkdir -p $$(@D)
+	$$(Q)$$(NVCC) $$(NVCC_FLAGS) -arch=compute_$$* -ptx -o $$@ $$<
+endef
+$(eval $(call ptx_rule,$(GPT_CU),$(GPT_CU_HEADERS)))
+$(eval $(call ptx_rule,$(KERN_CU),$(KERN_CU_HEADERS)))
 check-ptx: $(if $(NVCC),$(PTX)) ## PTX of the kernels: no .ftz, no .approx, no fma that the source does not name [NVCC=/path/to/nvcc]
 ifneq (,$(NVCC))
-	$(Q)tools/check_ptx "$(GPT_CU) $(wildcard examples/gpt/element/*.h)" $(PTX)
+	$(Q)tools/check_ptx "$(GPT_CU) $(wildcard examples/gpt/element/*.h)" $(GPT_PTX)
+	$(Q)tools/check_ptx "$(wildcard kernels/cuda/*.cu kernels/element/*.h)" $(KERN_PTX)
 	@echo "PTX checks: $(words $(PTX)) passed"
 else
 	@echo "PTX checks: skipped, no nvcc"

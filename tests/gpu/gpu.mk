@@ -13,7 +13,7 @@ FAKE_CUDA_HIDES = -Wl,--version-script=$@.map
 $(FAKE_CUDA) $(FAKE_CUDA_VARIANTS): $(FAKE_CUDA_OBJECTS) $(call archive,common/base)
 	$(call say,LD,$@)
 	@printf '{ local: $(HIDDEN:%=%;) };\n' >$@.map
-	$(Q)$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libcuda.so.1 $(if $(HIDDEN),$(FAKE_CUDA_HIDES)) -o $@ $^
+	$(Q)$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libcuda.so.1 $(if $(HIDDEN),$(FAKE_CUDA_HIDES)) -o $@ $^ -lm
 
 # A fake cuBLAS, which multiplies as zinf-gpt does on the CPU.
 FAKE_CUBLAS := $(BUILD)/tests/gpu/libcublas.so.12
@@ -32,15 +32,25 @@ $(FAKE_GPT): $(GPT_PARTS) $(BUILD)/tests/gpu/image/fake_image.o $(LIBCLIENT_A)
 build-tests: $(FAKE_GPT)
 $(call folder_programs,unit/gpt) $(SYSTEM_BIN) $(SYSTEM_FILE_BIN): | $(FAKE_CUDA) $(FAKE_CUBLAS) $(FAKE_GPT)
 
-# The kernels of zinf-gpt as C++, their threads as threads of the CPU.
+# Kernels as C++, their threads as threads of the CPU.
 GPT_CU_ON_CPU := $(BUILD)/tests/gpu/threads/layers_cu.o
-$(GPT_CU_ON_CPU): $(GPT_CU) Makefile tests/gpu/gpu.mk
-	$(call say,CXX,$<)
+KERN_CU_ON_CPU := $(BUILD)/tests/gpu/threads/kernels_cu.o
+$(GPT_CU_ON_CPU): $(GPT_CU)
+$(KERN_CU_ON_CPU): $(KERN_CU)
+$(GPT_CU_ON_CPU) $(KERN_CU_ON_CPU): Makefile tests/gpu/gpu.mk
+	$(call say,CXX,$(filter %.cu,$^))
 	@mkdir -p $(@D)
-	$(Q)$(CACHE) $(CXX) $(CXXFLAGS_BASE) $(OPT_$(VARIANT)) -fno-exceptions -include tests/gpu/threads/fake_nvcc.h -MMD -MP \
-		-c -o $@ -x c++ $<
+	$(Q)$(CACHE) $(CXX) $(CXXFLAGS_BASE) $(OPT_$(VARIANT)) -Wno-unknown-pragmas -fno-exceptions \
+		-include tests/gpu/threads/fake_nvcc.h -MMD -MP -c -o $@ -x c++ $(firstword $(filter %.cu,$^))
 $(patsubst %,$(BUILD)/tests/unit/gpt/%,run test_gpu_kernels): $(GPT_CU_ON_CPU) \
 	$(patsubst %,$(BUILD)/tests/gpu/%.o,gpt_kernels threads/fake_threads)
+
+# Tests of the kernels for state in GPU memory: as loops, thread by thread, and on the fake driver.
+$(patsubst %,$(BUILD)/tests/kernels/%,run test_element test_cuda_threads test_cuda_launch): \
+	$(patsubst %,$(BUILD)/tests/kernels/%.o,cuda_case cuda_case_tiles)
+$(patsubst %,$(BUILD)/tests/kernels/%,run test_element): $(BUILD)/tests/gpu/state_kernels.o
+$(patsubst %,$(BUILD)/tests/kernels/%,run test_cuda_threads): $(KERN_CU_ON_CPU) $(BUILD)/tests/gpu/threads/fake_threads.o
+$(patsubst %,$(BUILD)/tests/kernels/%,run test_cuda_launch): $(KERN_IMAGE) | $(FAKE_CUDA)
 
 # Tests of the driver's table, and programs with threads.
 GPU_TESTS := $(call folder_programs,unit/gpu) $(BUILD)/tests/stress/gpu_streams

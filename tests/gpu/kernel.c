@@ -44,18 +44,28 @@ int fake_kernel_add(const struct fake_kernel *kernel)
 	return code;
 }
 
+static const struct fake_kernel *find_in(const struct fake_kernel *kernels, uint32_t count,
+                                         const char *name)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (!strcmp(kernels[i].name, name))
+			return &kernels[i];
+	return NULL;
+}
+
 static const struct fake_kernel *find_kernel(const char *name)
 {
+	const struct fake_kernel *kernel;
+
 	for (uint32_t i = 0; i < added_count; i++)
 		if (!strcmp(added[i]->name, name))
 			return added[i];
-	for (uint32_t i = 0; i < fake_kernel_count; i++)
-		if (!strcmp(fake_kernels[i].name, name))
-			return &fake_kernels[i];
-	for (uint32_t i = 0; i < fake_gpt_kernel_count; i++)
-		if (!strcmp(fake_gpt_kernels[i].name, name))
-			return &fake_gpt_kernels[i];
-	return NULL;
+	kernel = find_in(fake_kernels, fake_kernel_count, name);
+	if (!kernel)
+		kernel = find_in(fake_gpt_kernels, fake_gpt_kernel_count, name);
+	if (!kernel)
+		kernel = find_in(fake_state_kernels, fake_state_kernel_count, name);
+	return kernel;
 }
 
 static bool is_image(const void *image)

@@ -12,3 +12,6 @@ extern const uint32_t fake_kernel_count;
 /* Those of examples/gpt. */
 extern const struct fake_kernel fake_gpt_kernels[];
 extern const uint32_t fake_gpt_kernel_count;
+/* Those of kernels/cuda.h, in the order of enum kern_cuda_kernel. */
+extern const struct fake_kernel fake_state_kernels[];
+extern const uint32_t fake_state_kernel_count;

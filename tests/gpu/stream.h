@@ -13,7 +13,8 @@
 
 struct zi_cuda_context;
 
-#define FAKE_PARAMETERS_BYTES 512u
+/* What the parameters of a kernel may take on GPUs of all kinds. */
+#define FAKE_PARAMETERS_BYTES 4096u
 
 enum fake_work {
 	FAKE_COPY,

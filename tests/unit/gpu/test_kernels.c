@@ -28,7 +28,7 @@ static void run_see(const uint32_t *shape, void *const *parameters)
 }
 
 static const struct fake_kernel see_kernel = { "see", run_see, { 8, sizeof(struct options), 1 } };
-static const struct fake_kernel huge_kernel = { "huge", run_see, { 500, 500 } };
+static const struct fake_kernel huge_kernel = { "huge", run_see, { 4000, 4000 } };
 
 static struct zi_gpu_driver driver;
 static struct zi_cuda_module *module;
@@ -128,7 +128,7 @@ Test(gpu_kernels, with_too_many_bytes_of_parameters_are_refused)
 {
 	const struct zi_cuda *cuda = start_gpu(&driver, "");
 	struct zi_cuda_function *function = load(cuda, &huge_kernel);
-	static char bytes[500];
+	static char bytes[4000];
 	void *parameters[] = { bytes, bytes };
 
 	cr_assert_eq(cuda->cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL),

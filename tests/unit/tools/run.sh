@@ -395,6 +395,24 @@ ptx '	ex2.rn.f32 %f1, %f2;' && catches 'check_ptx: free bits' 'fixed bits' ptx_c
 ptx '	sqrt.rz.f32 %f1, %f2;' && catches 'check_ptx: rounding' 'to nearest' ptx_check k.h k.ptx
 ptx '	fma.rn.f32 %f1, %f2, %f3, %f4;' && catches 'check_ptx: fused' 'no source names' ptx_check k.h k.ptx
 passes 'check_ptx: fused as named' ptx_check fma.h k.ptx
+ptx '	add.f32 %f1, %f2, %f3;' && catches 'check_ptx: to be fused' 'may fuse' ptx_check k.h k.ptx
+ptx '	add.rz.f64 %fd1, %fd2, %fd3;' && catches 'check_ptx: rounding of a sum' 'to nearest' ptx_check k.h k.ptx
+# The number of fma in each function.
+printf '/* check_ptx: fma kern_a_ 2 */ float f(float x) { return fmaf(x, x, x); }\n' >"$tree/count.h"
+counted() {
+	{
+		printf '.func  (.param .b32 func_retval0) _Z4slowf(\n\t.param .b32 _Z4slowf_param_0\n)\n{\n\tadd.rn.f32 %%f1, %%f2, %%f3;\n}\n'
+		printf '\t// .globl\tkern_a_f32\n.visible .entry kern_a_f32(\n\t.param .u64 a\n)\n.maxntid 256\n{\n'
+		printf '\tcall.uni (retval0), \n\t_Z4slowf, \n\t(\n\tparam0\n\t);\n'
+		printf '\tfma.rn.f32 %%f1, %%f2, %%f3, %%f4;\n\t@%%p1 fma.rn.f32 %%f1, %%f2, %%f3, %%f4;\n%s\n}\n' "$1"
+		printf '.visible .entry kern_b(\n)\n{\n\tmul.rn.f32 %%f1, %%f2, %%f3;\n%s\n}\n' "$2"
+	} >"$tree/k.ptx"
+}
+fma='	fma.rn.f32 %f1, %f2, %f3, %f4;'
+counted '' '' && passes 'check_ptx: counted fma' ptx_check count.h k.ptx
+counted "$fma" '' && catches 'check_ptx: one fma more' 'kern_a_f32: 3 fma, the sources name 2' ptx_check count.h k.ptx
+counted '' "$fma" && catches 'check_ptx: fma elsewhere' 'kern_b: 1 fma, the sources name 0' ptx_check count.h k.ptx
+ptx '' && catches 'check_ptx: a lost function' 'no function has "kern_a_" in its name' ptx_check count.h k.ptx
 : >"$tree/k.ptx" && catches 'check_ptx: nothing' 'no instruction' ptx_check k.h k.ptx
 
 printf 'check-tools: %d passed, %d failed\n' "$passed" "$failed"

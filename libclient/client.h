@@ -118,6 +118,7 @@ struct zi_client_unit {
 	bool is_grad_held; /* between acquire and reduce */
 	bool is_frozen;    /* whole: it has no gradient; known from zinf_materialize() on */
 	bool is_writable;  /* a staging copy lies over the parameters */
+	bool is_apart;     /* of zinf_gpu_apart() */
 	int kept_error;    /* of what nobody waited for; 0 none */
 	struct zi_text kept_text;
 };

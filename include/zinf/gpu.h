@@ -7,6 +7,7 @@
  *
  *     zinf_attach(), zinf_unit_add(), zinf_param_add(), …
  *     zinf_gpu_open()                    before zinf_materialize()
+ *     zinf_gpu_apart()                   for units that are in use beside all others
  *     zinf_materialize()
  *     zinf_unshard()                     what the stream is given after this call sees the unit
  *     …                                  kernels read zinf_gpu_param()
@@ -99,6 +100,12 @@ struct zinf_gpu_stats {
  * the least (with figures), and -ENOSPC, -EDQUOT, -ENOMEM where the GPU has no room.
  */
 ZINF_API int zinf_gpu_open(struct zinf *zinf, const struct zinf_gpu_options *options);
+
+/** The unit is in use beside all others, as norms around the blocks of a model are: in every budget
+ * its parameters and gradients have memory that no other unit shares. In the rank that calls this,
+ * between zinf_unit_add() and zinf_materialize(). Return: 0; -EINVAL no such unit, or
+ * zinf_materialize() was called. A rank without a GPU: nothing happens. */
+ZINF_API int zinf_gpu_apart(struct zinf *zinf, uint32_t unit);
 
 /** Device address (CUdeviceptr) of a parameter, fixed until zinf_detach(); param_dtype, row-major.
  * 0: no such parameter, or no GPU. Read only: what a kernel writes there is lost, and may be seen

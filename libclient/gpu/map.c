@@ -87,13 +87,15 @@ static int describe_model(struct zinf *zinf, struct model *ret_model)
 		const struct zi_client_unit *unit = &zinf->units[i];
 
 		list[i] = (struct zi_gpu_unit){ .name = unit->name,
-			                        .bytes = unit->element_count * param_width };
+			                        .bytes = unit->element_count * param_width,
+			                        .is_apart = unit->is_apart };
 		zinf->gpu->units[i].grad_index = has_grad(zinf, i) ? trained_count : ZI_GPU_NO_UNIT;
 		if (!has_grad(zinf, i))
 			continue;
 		list[zinf->unit_count + trained_count++] =
 			(struct zi_gpu_unit){ .name = unit->name,
-			                      .bytes = unit->element_count * grad_width };
+			                      .bytes = unit->element_count * grad_width,
+			                      .is_apart = unit->is_apart };
 	}
 	*ret_model = (struct model){
 		.list = list,

@@ -192,6 +192,20 @@ int zinf_gpu_open(struct zinf *zinf, const struct zinf_gpu_options *given)
 	return err_trace(r);
 }
 
+int zinf_gpu_apart(struct zinf *zinf, uint32_t unit)
+{
+	ZI_CLIENT_NEED(zinf, zinf, zinf);
+	int r = zi_client_enter_forming(zinf, __func__);
+
+	if (r)
+		return err_trace(r);
+	if (unit >= zinf->unit_count)
+		return zi_client_error(zinf, -EINVAL, "zinf_gpu_apart() of unit %u: there are %u",
+		                       unit, zinf->unit_count);
+	zinf->units[unit].is_apart = true;
+	return 0;
+}
+
 /* ---- the trainer's stream ---- */
 
 /* What the former stream was given comes before what the new one is given. */

@@ -304,6 +304,52 @@ Test(gpu_refused, gradient_whose_place_is_taken)
 	gpu_leave(&job);
 }
 
+Test(gpu_refused, unit_apart_is_used_beside_all_others)
+{
+	const struct zinf_step_options options = ZINF_STEP_OPTIONS_INIT;
+	struct fake_daemon_options daemon = gpu_daemon();
+	struct gpu_job job = gpu_attach("", &daemon);
+	zinf_ticket ticket;
+
+	cr_expect_eq(zinf_gpu_apart(job.zinf, GPU_UNITS), -EINVAL);
+	expect_text(job.zinf, "unit 9: there are 9");
+	cr_assert_eq(zinf_gpu_apart(job.zinf, 4), 0);
+	gpu_materialize(&job, 4, 3); /* Three of the ring and one apart; two and one. */
+	cr_expect_eq(zinf_gpu_apart(job.zinf, 3), -EINVAL);
+	expect_text(job.zinf, "after zinf_materialize()");
+	cr_assert_eq(zinf_step_begin(job.zinf, &options), 0);
+	cr_assert_eq(zinf_unshard(job.zinf, 4), 0);
+	cr_assert_eq(zinf_grad_acquire(job.zinf, 4), 0);
+	for (uint32_t i = 0; i < GPU_UNITS; i++) {
+		if (i == 4)
+			continue;
+		cr_expect_eq(gpu_backward(&job, i, 1), 0, "%s", zinf_error_text(job.zinf));
+		cr_expect_eq(zinf_reshard(job.zinf, i), 0);
+	}
+	cr_assert_eq(gpu_compute(&job, 4, 1, false), 0);
+	cr_assert_eq(zinf_reduce(job.zinf, 4), 0);
+	cr_assert_eq(zinf_reshard(job.zinf, 4), 0);
+	cr_assert_eq(zinf_step(job.zinf, NULL, 0, &ticket), 0, "%s", zinf_error_text(job.zinf));
+	cr_assert_eq(zinf_wait(job.zinf, ticket, NULL), 0);
+	cr_expect_eq(gpu_wrong_count(&job, 1, 1), 0u);
+	gpu_leave(&job);
+}
+
+Test(gpu_refused, budget_without_room_for_a_unit_apart)
+{
+	struct fake_daemon_options daemon = gpu_daemon();
+	struct gpu_job job = gpu_attach("", &daemon);
+	char path[FAKE_GPU_PATH_BYTES];
+	struct zinf_gpu_options options = gpu_options(path, sizeof(path));
+
+	options.param_budget_bytes = 2 * UNIT_BYTES;
+	cr_assert_eq(zinf_gpu_apart(job.zinf, 4), 0);
+	cr_assert_eq(open_with(&job, &options), 0, "%s", zinf_error_text(job.zinf));
+	cr_expect_eq(zinf_materialize(job.zinf), -ENOSPC);
+	expect_text(job.zinf, "2 for units in use beside others");
+	gpu_leave(&job);
+}
+
 /* ---- lies ---- */
 
 static void lie(enum fake_lie lie)

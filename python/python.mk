@@ -9,7 +9,7 @@ PYTHON_TOOLS ?= $(HOME)/.cache/zinf/hf-env/bin
 
 .PHONY: check-python lint-python install-python
 # T: names of files, without them all.
-check-python: all ## the light tests of the Python package [PYTHON=/usr/bin/python3 T='test_session test_config']
+check-python: all $(FAKE_CUDA) ## the light tests of the Python package [PYTHON=/usr/bin/python3 T='test_session test_config']
 	@if [ -x $(PYTHON) ]; then \
 		ZINF_BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 $(PYTHON) tests/python/run.py $(T); \
 	else \

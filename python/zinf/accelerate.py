@@ -23,6 +23,7 @@ import torch
 from . import scratch
 from .config import Config
 from .errors import InvalidArgument, ZinfError
+from .module.device import settle
 from .module.engine import Engine, engine_of
 from .prepare import prepare
 from .reference import Reference, References, gone, keep
@@ -116,6 +117,7 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
                 self._zinf_settings, facts={"accumulation_count": self.gradient_accumulation_steps}
             )
             config = config.replace(gradient_accumulation_steps=self.gradient_accumulation_steps)
+            config = settle(config, self.device, "the Accelerator")
             if self._zinf_scale is not None and not config.has_loss_scale:
                 config = config.replace(loss_scale=self._zinf_scale)
             config = scratch.begin(

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deepspeed.get_accelerator() for scripts: the CPU, on which zinf's models are computed."""
+"""deepspeed.get_accelerator() for scripts: the device on which zinf.initialize() computes models.
+
+It is the GPU where torch has one, else the CPU. The setting `device` does not change it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["CpuAccelerator", "get_accelerator"]
+__all__ = ["CpuAccelerator", "CudaAccelerator", "get_accelerator"]
 
 
 class CpuAccelerator:
@@ -109,9 +112,99 @@ class CpuAccelerator:
         )
 
 
-_accelerator = CpuAccelerator()
+class CudaAccelerator(CpuAccelerator):
+    """The GPUs of this process. Names that are not here are those of torch.cuda."""
+
+    _name = "cuda"
+
+    def is_available(self) -> bool:
+        """Whether there is a GPU."""
+        return torch.cuda.is_available()
+
+    def device_name(self, device_index: int | None = None) -> str:
+        """Return the name of a device; of all of them without an index."""
+        return self._name if device_index is None else f"{self._name}:{device_index}"
+
+    def current_device_name(self) -> str:
+        """Return the name of the present device."""
+        return f"{self._name}:{torch.cuda.current_device()}"
+
+    def current_device(self) -> Any:
+        """Return the number of the present device."""
+        return torch.cuda.current_device()
+
+    def device(self, device_index: int | None = None) -> Any:
+        """Return a context manager that makes a device the present one."""
+        return torch.cuda.device(device_index)
+
+    def device_count(self) -> int:
+        """Return the number of GPUs that this process sees."""
+        return torch.cuda.device_count()
+
+    def set_device(self, device_index: Any) -> None:
+        """Make a device the present one."""
+        torch.cuda.set_device(device_index)
+
+    def synchronize(self, device_index: Any = None) -> None:
+        """Wait until a device has done its work."""
+        torch.cuda.synchronize(device_index)
+
+    def empty_cache(self) -> None:
+        """Give memory that torch does not use back."""
+        torch.cuda.empty_cache()
+
+    def is_bf16_supported(self) -> bool:
+        """Whether bfloat16 is supported."""
+        return bool(torch.cuda.is_bf16_supported())
+
+    def is_synchronized_device(self) -> bool:
+        """Whether operations have ended when they return: no."""
+        return False
+
+    def manual_seed(self, seed: int) -> None:
+        """Seed the generator of the present device."""
+        torch.cuda.manual_seed(seed)
+
+    def manual_seed_all(self, seed: int) -> None:
+        """Seed the generators of all devices."""
+        torch.cuda.manual_seed_all(seed)
+
+    def initial_seed(self) -> int:
+        """Return the seed of the present device."""
+        return torch.cuda.initial_seed()
+
+    def get_rng_state(self, device_index: Any = None) -> torch.Tensor:
+        """Return the state of a device's generator."""
+        return (
+            torch.cuda.get_rng_state()
+            if device_index is None
+            else torch.cuda.get_rng_state(device_index)
+        )
+
+    def set_rng_state(self, new_state: torch.Tensor, device_index: Any = None) -> None:
+        """Set the state of a device's generator."""
+        if device_index is None:
+            torch.cuda.set_rng_state(new_state)
+        else:
+            torch.cuda.set_rng_state(new_state, device_index)
+
+    def pin_memory(self, tensor: torch.Tensor, align_bytes: int = 1) -> torch.Tensor:
+        """Return a copy of a tensor in pinned memory of the CPU."""
+        return tensor.pin_memory()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return getattr(torch.cuda, name)
+        except AttributeError:
+            raise AttributeError(f"get_accelerator() has no '{name}', nor has torch.cuda") from None
+
+
+_accelerator: CpuAccelerator | None = None
 
 
 def get_accelerator() -> CpuAccelerator:
-    """Return the accelerator: the CPU."""
+    """Return the accelerator: GPUs where torch has one, else the CPU."""
+    global _accelerator  # noqa: PLW0603 - one for the process
+    if _accelerator is None:
+        _accelerator = CudaAccelerator() if torch.cuda.is_available() else CpuAccelerator()
     return _accelerator

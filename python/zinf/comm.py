@@ -40,8 +40,9 @@ def init_distributed(
 ) -> None:
     """Make torch's process group of all ranks, unless there is one. Collective.
 
-    dist_backend: "nccl" and others become gloo, as models are on the CPU. dist_init_required:
-        False leaves it to the script. A script without a launcher gets a group of one rank.
+    dist_backend: "nccl" and others become gloo, as zinf reduces gradients itself; gloo has
+        broadcast and all_reduce of CUDA tensors. dist_init_required: False leaves it to the
+        script. A script without a launcher gets a group of one rank.
     """
     if dist_init_required is False or torch.distributed.is_initialized():
         return

@@ -148,6 +148,13 @@ def _dtype(value: Any, name: str) -> str:
     return {Dtype.F32: "float32", Dtype.F16: "float16", Dtype.BF16: "bfloat16"}[_DTYPES[word]]
 
 
+def _device(value: Any, name: str) -> str:
+    word = str(value).strip().lower()
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", word):
+        raise InvalidArgument(f"{name} is {value!r}: cpu, cuda or cuda:N")
+    return word
+
+
 def _shard_size(value: Any, name: str) -> int:
     if str(value).strip().lower() == "node":
         return SHARD_NODE
@@ -216,6 +223,10 @@ class Config:
     grad_budget_bytes: int = _setting(parse_bytes, 0)  # zero2, zero3; 0: two largest units
     staging_bytes: int = _setting(parse_bytes, 0)  # buffers of a step; 0: the daemon's default
     resident_bytes: int = _setting(parse_bytes, 0)  # state on NVMe that stays in memory
+    # ---- what computes a PyTorch model ----
+    device: str | None = _setting(_device)  # cpu cuda cuda:N; where the model is
+    gpu_param_budget_bytes: int = _setting(parse_bytes, 0)  # GPU memory of parameters; 0: auto
+    gpu_grad_budget_bytes: int = _setting(parse_bytes, 0)  # the same of gradients
     # ---- arithmetic ----
     param_dtype: str | None = _setting(_dtype)  # the model's, else float32
     grad_dtype: str | None = _setting(_dtype)  # param_dtype

@@ -301,6 +301,8 @@ class Writer(FileSystemWriter):
             if isinstance(value, StateTensor):
                 return value.read()
             if isinstance(value, Guarded):
+                if value._zinf.unit.engine.device.is_gpu:
+                    return parameter.plain(value, is_on_host=True)
                 return parameter._unguarded(value)
             return planner.resolve_data(item)
 
@@ -399,11 +401,21 @@ class _Load:
             engine.open_unit(unit)
         try:
             if is_root and self._error is None:
-                self._reader._read_part(self._plan, self._units[unit.index], self._planner)
+                planner = self._planner
+                if engine.device.is_gpu:
+                    planner = _Planner(planner, resolve_tensor=self._target_of)
+                self._reader._read_part(self._plan, self._units[unit.index], planner)
         except Exception as error:
             self._error = error
         finally:
             engine.close_unit(unit)
+
+    def _target_of(self, item: Any) -> torch.Tensor:
+        """Return the CPU memory of a part of a parameter whose unit is open for writing."""
+        slot = _slot_of(_lookup(self._planner, "lookup_tensor")(item.dest_index))
+        assert slot is not None
+        values = self._engine.host_values(slot)
+        return narrow_tensor_by_index(values, item.dest_offsets, item.lengths)
 
     def _write_state(self, source: _OptimizerState, count: int | None) -> None:
         groups = source.groups

@@ -16,6 +16,7 @@ __all__ = [
     "Denied",
     "Exists",
     "ForkedChild",
+    "GpuFailed",
     "Interrupted",
     "InvalidArgument",
     "LibraryNotFound",
@@ -129,6 +130,12 @@ class Unsupported(ZinfError):
 
 class StoreFailed(ZinfError):
     """Stored data is damaged, or the store cannot be read or written."""
+
+    errno = _errno.EIO
+
+
+class GpuFailed(ZinfError):
+    """A GPU or its driver failed, or there is none. The text has the driver's code, if it said."""
 
     errno = _errno.EIO
 

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from .config import parse_bytes
-from .errors import InvalidArgument, NoSpace, Timeout, ZinfError
+from .errors import InvalidArgument, NoSpace, Timeout, Unsupported, ZinfError
 from .module.engine import Engine, engine_of, living_engines
 from .module.parameter import Guarded
 from .session import Session
@@ -278,6 +278,11 @@ def activations(
     budget = parse_bytes(budget_bytes, "budget_bytes")
     least = parse_bytes(min_bytes, "min_bytes")
     engine = _find_engine(model)
+    if engine.device.is_gpu:
+        raise Unsupported(
+            f"zinf.offload.activations() of a model on {engine.device.place}: zinf stores tensors "
+            "of the CPU. Use torch.utils.checkpoint, or torch.autograd.graph.save_on_cpu()"
+        )
     store = _stores.get(engine.session)
     if store is None:
         store = _stores[engine.session] = _Store(engine.session, budget)

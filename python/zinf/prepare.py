@@ -17,6 +17,7 @@ from .errors import InvalidArgument
 from .libzinf import load
 from .libzinf.structures import Offload
 from .module import budgets, parameter, units
+from .module import device as devices
 from .module.engine import Engine, engine_of
 from .session import Session
 from .width import width_of
@@ -39,7 +40,8 @@ def prepare(
     """Put a model's parameters, gradients and optimizer state into zinf.
 
     The model keeps its object and its Parameter objects. A new job begins with the model's values
-    (those of rank 0), a job that has a committed step with its own. Collective.
+    (those of rank 0), a job that has a committed step with its own. With the setting `device` of a
+    GPU the parameters become CUDA tensors, and buffers are moved there. Collective.
 
     optimizer: one of zinf.optim, or torch's AdamW, Adam, SGD or Adagrad before its first step.
         The returned one shares its param_groups, so that schedulers made before still act. None: a
@@ -60,7 +62,8 @@ def prepare(
     plans = units.plan_units(model, blocks)
     if not plans:
         raise InvalidArgument("the model has no parameters that zinf could hold")
-    dtype = units.check_parameters(plans, merged.param_dtype)
+    device = devices.find(merged, (item for plan in plans for _, item in plan.parameters))
+    dtype = units.check_parameters(plans, merged.param_dtype, device.place)
     groups = [] if optimizer is None else optimizer.param_groups
     group_of = _groups(model, groups, plans, optimizer is not None)
     made = None if optimizer is None else optim.convert(optimizer)
@@ -84,6 +87,7 @@ def prepare(
             dtype=dtype,
             plans=plans,
             snapshot=snapshot,
+            device=device,
         )
     except BaseException:
         session.close()

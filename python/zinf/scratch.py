@@ -20,8 +20,6 @@ import time
 import weakref
 from typing import Any, Callable
 
-import torch
-
 from . import admin, private
 from .config import Config
 from .errors import Busy, InvalidArgument
@@ -150,6 +148,7 @@ def restore(engine: Engine, snapshot: str) -> None:
     other = job[: -len(_SECOND)] if job.endswith(_SECOND) else job + _SECOND
     session = Session(former.config.replace(job=other))
     try:
+        engine.device.open(session)
         _add_model(session, engine)
         session.load(snapshot)
         session.materialize()
@@ -171,7 +170,9 @@ def restore(engine: Engine, snapshot: str) -> None:
 
 def _add_model(session: Session, engine: Engine) -> None:
     for unit in engine.units:
-        session.add_unit(units.short_name(unit.name))
+        added = session.add_unit(units.short_name(unit.name))
+        if unit.is_rest and session.has_gpu:
+            session.gpu_apart(added)
         for slot in unit.slots:
             shape = units.shape_for(slot.parameter)
             index = session.add_param(units.short_name(slot.name), shape)
@@ -186,7 +187,4 @@ def _move(engine: Engine, slot: Any) -> None:
     with parameter.NoDispatch():
         slot.parameter.data = view
     if slot.is_trained:
-        name = engine.session.config.grad_dtype
-        dtype = getattr(torch, name) if name else engine.dtype
-        address = engine.session.grad_address(slot.index)
-        slot.grad = units.tensor_at(address, slot.parameter.shape, dtype)
+        slot.grad = engine.grad_view(slot)

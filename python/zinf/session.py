@@ -7,6 +7,7 @@ import ctypes as c
 import enum
 import errno
 import os
+import re
 import threading
 import time
 import weakref
@@ -21,6 +22,7 @@ from .errors import (
     Busy,
     DaemonNotFound,
     ForkedChild,
+    GpuFailed,
     Interrupted,
     InvalidArgument,
     NoSpace,
@@ -31,7 +33,15 @@ from .errors import (
     error_for,
 )
 from .libzinf import load
-from .libzinf.structures import GROUP_FROZEN, Options, SnapshotOptions, StepOptions, StepStats
+from .libzinf.structures import (
+    GROUP_FROZEN,
+    GpuOptions,
+    GpuStats,
+    Options,
+    SnapshotOptions,
+    StepOptions,
+    StepStats,
+)
 from .waits import Waits
 
 __all__ = ["Session", "StateKind", "StepOptions", "StepStats"]
@@ -39,6 +49,7 @@ __all__ = ["Session", "StateKind", "StepOptions", "StepStats"]
 _SLICE_MS = 200  # of a wait, without zinf_interrupt()
 _RETRY_S = 0.05  # between two looks for a daemon
 _END_S = 10.0  # for the ranks of a former start to be seen as ended
+_CUDA_CODE = re.compile(r"\bCUDA(_ERROR_\w+ \(\d+\)| error \d+)")  # in libzinf's sentences
 
 
 class StateKind(enum.IntEnum):
@@ -82,6 +93,7 @@ class Session:
         self._tickets: set[int] = set()  # of steps, not yet waited for
         self.on_close: list[Callable[[], None]] = []  # called when it ends: its memory goes
         self._watch: interrupt.Watch | None = None
+        self._gpu_stream: int | None = None  # that libzinf knows; None: no GPU
         self._handle = self._attach(config)
         try:
             self._begin(config)
@@ -174,6 +186,11 @@ class Session:
 
     def _error(self, result: int) -> Exception:
         text = self._library.zinf_error_text(self._handle).decode()
+        if self._gpu_stream is not None:
+            if _CUDA_CODE.search(text):
+                return GpuFailed(text, -result)
+            if "budget" in text:
+                text += ". The settings are gpu_param_budget_bytes and gpu_grad_budget_bytes"
         error = error_for(result, text)
         if isinstance(error, NoSpace) and self.config.private_dir is not None:
             from . import private  # noqa: PLC0415 - few scripts need it
@@ -338,8 +355,75 @@ class Session:
         self._call(self._library.zinf_grad_done, param)
 
     def reduce(self, unit: int) -> None:
-        """Hand the gradients of a unit over, without waiting."""
-        self._call(self._library.zinf_reduce, unit)
+        """Hand the gradients of a unit over, without waiting.
+
+        With a GPU, zero2 and zero3 it waits for room in CPU memory.
+        """
+        call = self._wait_call if self.has_gpu else self._call
+        call(self._library.zinf_reduce, unit)
+
+    # ---- a GPU: zinf/gpu.h ----
+
+    def gpu_open(
+        self,
+        device: str | None = None,
+        *,
+        param_budget_bytes: int = 0,
+        grad_budget_bytes: int = 0,
+        stream: int = 0,
+        driver: str | None = None,
+    ) -> None:
+        """Give this rank memory of a GPU, once, before materialize(). Units are copied there.
+
+        device: UUID, "GPU-..."; None: the visible GPU with the index $LOCAL_RANK, or the only one.
+        budgets: 0: libzinf chooses. stream: a CUstream of the device's primary context, for which
+        calls are ordered; 0: the default stream. driver: path of the CUDA driver; None: the
+        system's. Raises GpuFailed, NoSpace, Unsupported.
+        """
+        options = GpuOptions(
+            device=device.encode() if device else None,
+            param_budget_bytes=param_budget_bytes,
+            grad_budget_bytes=grad_budget_bytes,
+            stream=stream or None,
+            driver=os.fsencode(driver) if driver else None,
+        )
+        self._gpu_stream = stream
+        try:
+            self._wait_call(self._function("zinf_gpu_open"), c.byref(options))
+        except ZinfError as error:
+            self._gpu_stream = None
+            if error.errno == errno.ENODEV:
+                raise GpuFailed(str(error), error.errno) from None
+            raise
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether gpu_open() was called."""
+        return self._gpu_stream is not None
+
+    def gpu_apart(self, unit: int) -> None:
+        """Give a unit GPU memory of its own: it is in use beside all others."""
+        self._call(self._function("zinf_gpu_apart"), unit)
+
+    def gpu_param_address(self, param: int) -> int:
+        """Return the device address of a parameter, fixed until close(); 0: there is none."""
+        return int(self._function("zinf_gpu_param")(self._use(), param))
+
+    def gpu_grad_address(self, param: int) -> int:
+        """Return the device address of this rank's gradient of a parameter; 0: there is none."""
+        return int(self._function("zinf_gpu_grad")(self._use(), param))
+
+    def gpu_stream(self, stream: int) -> None:
+        """Order the calls from now on for another CUstream, which waits for the former one."""
+        if stream != self._gpu_stream:
+            self._call(self._function("zinf_gpu_stream"), stream or None)
+            self._gpu_stream = stream
+
+    def gpu_stats(self) -> GpuStats:
+        """Return counters of the GPU since gpu_open()."""
+        stats = GpuStats()
+        self._call(self._function("zinf_gpu_stats"), c.byref(stats))
+        return stats
 
     def no_sync_begin(self) -> None:
         """Begin micro-batches that are only accumulated. Pairs nest."""

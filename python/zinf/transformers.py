@@ -29,6 +29,7 @@ from . import scratch, weights
 from .accelerate import Settings, adopt
 from .config import Config
 from .errors import InvalidArgument, Unsupported, ZinfError
+from .module.device import settle
 from .module.engine import Engine, engine_of
 from .module.init import is_pending
 from .module.parameter import Guarded, plain
@@ -85,6 +86,8 @@ class Trainer(transformers.Trainer):
         self._zinf_is_stock = False  # optimizer.pt has the state, as the stock Trainer saves it
         self._zinf_references = References(str(args.output_dir))
         _refuse(args)
+        if args.n_gpu > 1:
+            args._n_gpu = 1  # A rank computes on one GPU; nn.DataParallel is not used.
         super().__init__(*bound.args[1:], **bound.kwargs)
 
     @property
@@ -114,6 +117,7 @@ class Trainer(transformers.Trainer):
         }
         config = Config.load(self._zinf_settings, facts=facts)
         _compare_deepspeed(config, args)
+        config = settle(config, args.device, "TrainingArguments (use_cpu)")
         finds_unused = bool(args.ddp_find_unused_parameters) or config.find_unused_parameters
         return config.replace(
             gradient_accumulation_steps=args.gradient_accumulation_steps,
@@ -171,7 +175,10 @@ class Trainer(transformers.Trainer):
             )
 
     def _move_model_to_device(self, model: Any, device: torch.device) -> None:
-        if engine_of(model) is None and not any(map(is_pending, model.parameters())):
+        # A model may be larger than a GPU: prepare() moves it. Accelerate moves a model that is
+        # evaluated before.
+        is_free = engine_of(model) is None and not any(map(is_pending, model.parameters()))
+        if is_free and device.type != "cuda":
             super()._move_model_to_device(model, device)
 
     # ---- training ----

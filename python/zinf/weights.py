@@ -252,7 +252,10 @@ class Writer:
                 f"tensor {name!r} is {tensor.dtype} {tuple(tensor.shape)}, "
                 f"but its entry says {place.entry.dtype} {place.entry.shape}"
             )
-        plain = tensor.detach().contiguous()
+        plain = tensor.detach()
+        if plain.device.type == "cuda":
+            plain = plain.to("cpu")
+        plain = plain.contiguous()
         _write_all(self._fds[place.file], _memory(plain), place.offset)
         del self._missing[name]
 
@@ -472,7 +475,7 @@ class Reader:
             )
         fd = self._fds[place.file]
         plain = target.detach()
-        if not plain.is_contiguous():
+        if not plain.is_contiguous() or plain.device.type == "cuda":
             copy = torch.empty(entry.shape, dtype=entry.dtype)
             _read_all(fd, _memory(copy), place.offset, place.file)
             plain.copy_(copy)
@@ -600,7 +603,6 @@ def fill(model: torch.nn.Module, reader: Reader) -> None:
     CheckpointError: the files do not have a tensor of the model, and the model is unchanged.
     """
     from .module.engine import engine_of  # noqa: PLC0415 - only a model in zinf needs it
-    from .module.units import tensor_at  # noqa: PLC0415 - likewise
 
     stored = tied_names(model)
     wanted = {entry.name for entry in model_entries(model)}
@@ -621,8 +623,7 @@ def fill(model: torch.nn.Module, reader: Reader) -> None:
             engine.open_unit(unit)
         try:
             for slot in unit.slots if engine.session.rank == 0 else ():
-                target = tensor_at(slot.address, slot.parameter.shape, engine.dtype)
-                reader.read_into(stored[slot.name], target)
+                reader.read_into(stored[slot.name], engine.host_values(slot))
         finally:
             engine.close_unit(unit)
     engine.commit()

@@ -153,7 +153,7 @@ class GatheredParameters:
                 with NoDispatch(), torch.no_grad():
                     for slot in self._slots:
                         if slot.unit is unit:
-                            slot.parameter.copy_(values[slot.index])
+                            engine.write_target(slot).copy_(values[slot.index])
             engine.close_unit(unit, self.modifier_rank)
         if written:
             engine.commit()
@@ -170,6 +170,8 @@ class GatheredParameters:
                 if not flags[index] and not torch.equal(plain(slot.parameter), values[slot.index]):
                     flags[index] = 1
         if engine.session.world_size > 1:
+            if torch.distributed.get_backend() == "nccl":  # It takes no tensors of the CPU.
+                flags = flags.to(engine.device.place)
             torch.distributed.broadcast(flags, self.modifier_rank)
         return [unit for unit, flag in zip(units, flags.tolist()) if flag]
 

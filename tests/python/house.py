@@ -69,34 +69,45 @@ def socket_path() -> str:
     """Return the socket of the daemon, which the first call starts."""
     global _daemon  # noqa: PLW0603 - one daemon for the process
     if _daemon is None:
-        directory = os.path.join(_folder, "zinf")
-        reader, writer = os.pipe()
-        words = ["--user", "--dir", directory, "--size", STORE, "--ready-fd", str(writer)]
-        for assignment in SETS:
-            words += ["--set", assignment]
-        with open(os.path.join(_folder, "zinfd.log"), "wb") as log:
-            _daemon = subprocess.Popen(
-                [ZINFD, *words],
-                stderr=log,
-                pass_fds=[writer],
-                preexec_fn=keeper.die_with_parent,  # noqa: PLW1509 - nothing of it takes a lock
-            )
-        os.close(writer)
-        with os.fdopen(reader, "rb") as ready:
-            if not ready.read(1):
-                raise AssertionError("zinfd did not start:\n" + log_text())
+        _daemon = start_daemon("zinf", *SETS)
     return os.path.join(_folder, "zinf", "zinfd.sock")
+
+
+def start_daemon(
+    name: str, *sets: str, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a daemon whose directory is `name` in the folder of all tests. It is up."""
+    reader, writer = os.pipe()
+    directory = os.path.join(_folder, name)
+    words = ["--user", "--dir", directory, "--size", STORE, "--ready-fd", str(writer)]
+    for assignment in sets:
+        words += ["--set", assignment]
+    path = os.path.join(_folder, f"{name}d.log")
+    with open(path, "wb") as log:
+        daemon = subprocess.Popen(
+            [ZINFD, *words],
+            stderr=log,
+            pass_fds=[writer],
+            env={**os.environ, **(environment or {})},
+            preexec_fn=keeper.die_with_parent,  # noqa: PLW1509 - nothing of it takes a lock
+        )
+    os.close(writer)
+    with os.fdopen(reader, "rb") as ready:
+        if not ready.read(1):
+            with open(path, errors="replace") as log_file:
+                raise AssertionError("zinfd did not start:\n" + log_file.read())
+    return daemon
+
+
+def path_of(name: str) -> str:
+    """Return a path in the folder of all tests."""
+    return os.path.join(_folder, name)
 
 
 def daemon_pid() -> int:
     """Return the process of the daemon, which runs."""
     assert _daemon is not None
     return _daemon.pid
-
-
-def log_text() -> str:
-    with open(os.path.join(_folder, "zinfd.log"), errors="replace") as log:
-        return log.read()
 
 
 def free_port() -> int:
@@ -122,7 +133,9 @@ def session(**settings: Any) -> zinf.Session:
     return zinf.Session(config(**settings))
 
 
-def rank_environment(rank: int, world_size: int, job: str) -> dict[str, str]:
+def rank_environment(
+    rank: int, world_size: int, job: str, socket: str | None = None
+) -> dict[str, str]:
     return {
         **os.environ,
         "RANK": str(rank),
@@ -130,7 +143,7 @@ def rank_environment(rank: int, world_size: int, job: str) -> dict[str, str]:
         "WORLD_SIZE": str(world_size),
         "LOCAL_WORLD_SIZE": str(world_size),
         "ZINF_JOB": job,
-        "ZINF_SOCKET": socket_path(),
+        "ZINF_SOCKET": socket or socket_path(),
     }
 
 

@@ -500,7 +500,7 @@ class Refusals(unittest.TestCase):
             return types.SimpleNamespace(device_type=kind, ndim=len(sizes), size=size)
 
         for text, made, world in (
-            ("of cuda", mesh("cuda", 1), 1),
+            ("of xpu", mesh("xpu", 1), 1),
             ("2 ranks, the job 4", mesh("cpu", 2), 4),
             ("3 dimensions", mesh("cpu", 2, 2, 1), 4),
         ):
@@ -516,7 +516,11 @@ class Refusals(unittest.TestCase):
             mock.patch("torch.distributed.get_world_size", return_value=4),
         ):
             module = zinf.fully_shard(models.model(), mesh=mesh("cpu", 2, 2))
-        self.assertEqual(shard.shard_of(module).settings, {"shard_size": 2})
+            other = zinf.fully_shard(models.model(), mesh=mesh("cuda", 4))
+            with self.assertRaisesRegex(zinf.InvalidArgument, "mesh is of cuda.*'cpu': name one"):
+                zinf.fully_shard(models.model(), mesh=mesh("cuda", 4), device="cpu")
+        self.assertEqual(shard.shard_of(other).settings, {"device": "cuda"})
+        self.assertEqual(shard.shard_of(module).settings, {"device": "cpu", "shard_size": 2})
 
     def test_of_calls_that_contradict(self) -> None:
         half = zinf.MixedPrecisionPolicy(param_dtype=torch.bfloat16)

@@ -132,7 +132,7 @@ class Models(unittest.TestCase):
         with self.assertRaisesRegex(
             zinf.InvalidArgument, r"'layer.weight' is on cuda:1.*\.cpu\(\)"
         ):
-            units.check_parameters([plan], None)
+            units.check_parameters([plan], None, torch.device("cpu"))
         meta = nn.Linear(3, 3, device="meta")
         with self.assertRaisesRegex(zinf.InvalidArgument, r"meta device.*zinf.init\(\)"):
             zinf.prepare(meta, models.adamw(meta), house.config())
@@ -273,6 +273,7 @@ class CtrlC(unittest.TestCase):
         zinf_unit_add zinf_param_add zinf_dp_group_add zinf_param_group zinf_loss_scale zinf_reshard
         zinf_prefetch zinf_grad_done zinf_reduce zinf_no_sync_begin zinf_no_sync_end zinf_blob_get
         zinf_test zinf_cancel zinf_tensor_get zinf_tensor_free zinf_tensor_prefetch
+        zinf_gpu_apart zinf_gpu_stream zinf_gpu_stats
     """
 
     def test_reaches_each_call_that_waits(self) -> None:

@@ -26,7 +26,7 @@ from .. import weights as files
 from ..errors import InvalidArgument, Unsupported, ZinfError
 from ..module import moments
 from ..module.engine import Engine
-from ..module.units import Slot, tensor_at
+from ..module.units import Slot
 from ..reference import Reference, References, gone, keep
 from ..weights import CheckpointError, Reader
 from . import zero_checkpoint
@@ -356,7 +356,7 @@ def _load_zero(
             zinf.open_unit(unit)
         try:
             for slot, name in found if is_root else ():
-                target = tensor_at(slot.address, shapes[name], zinf.dtype)
+                target = zinf.host_values(slot)
                 if moments_of is not None and slot.is_trained:
                     moments.fill_from_master(target, source.tensor(name))
                 else:

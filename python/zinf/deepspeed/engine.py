@@ -67,7 +67,7 @@ class DeepSpeedEngine(nn.Module):
         self.world_size: int = state.session.world_size
         self.dp_world_size: int = self.world_size
         self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-        self.device = torch.device("cpu")
+        self.device = state.device.place
         self.global_steps = 0
         self.global_samples = 0
         self.micro_steps = 0

@@ -84,6 +84,8 @@ def initialize(
             "train_batch_size or train_micro_batch_size_per_gpu"
         )
     _check_type(model, file)
+    if merged.device is None and torch.cuda.is_available():
+        merged = merged.replace(device="cuda")
     if made is None and file.optimizer is not None:
         made = _from_file(parameters, file)
     if made is not None:

@@ -40,7 +40,8 @@ def fully_shard(
     The module keeps its object and gets the methods of FSDPModule.
 
     module: a module, or a list of them, of which each becomes a unit.
-    mesh: a DeviceMesh over all ranks on the CPU; of two dimensions (replicas, shards): shard_size.
+    mesh: a DeviceMesh over all ranks, on "cpu" or "cuda"; of two dimensions (replicas, shards):
+        shard_size. None: the GPU where torch has one, as of FSDP2, or the setting `device`.
     reshard_after_forward: whether the parameters go between forward and backward; None: unless the
         module is the root.
     mp_policy, offload_policy: of zinf.fsdp or torch; the same for all modules.
@@ -60,7 +61,7 @@ def fully_shard(
     settings = {
         **{name: value for name, value in settings.items() if value is not None},
         **offload_settings(offload_policy),
-        **_mesh_settings(mesh),
+        **_mesh_settings(mesh, settings.get("device")),
     }
     modules = module if isinstance(module, (list, tuple)) else [module]
     for item in modules:
@@ -92,12 +93,13 @@ def _check(module: Any) -> None:
         )
 
 
-def _mesh_settings(mesh: Any) -> dict[str, Any]:
+def _mesh_settings(mesh: Any, device: Any) -> dict[str, Any]:
+    """Return the settings that a mesh asks for. device: the setting, or None."""
     if mesh is None:
         return {}
-    if mesh.device_type != "cpu":
+    if mesh.device_type not in ("cpu", "cuda"):
         raise InvalidArgument(
-            f"the mesh is of {mesh.device_type}: zinf computes on the CPU, make a mesh of 'cpu'"
+            f"the mesh is of {mesh.device_type}: zinf computes on 'cpu' or 'cuda', make such a mesh"
         )
     world = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
     count = int(mesh.size())
@@ -106,4 +108,11 @@ def _mesh_settings(mesh: Any) -> dict[str, Any]:
             f"the mesh has {mesh.ndim} dimensions and {count} ranks, the job {world} ranks: zinf "
             "needs a mesh of all ranks with one dimension, or with (replicas, shards)"
         )
-    return {} if mesh.ndim == 1 else {"shard_size": int(mesh.size(1))}
+    found: dict[str, Any] = {"device": mesh.device_type if device is None else device}
+    if not str(found["device"]).startswith(mesh.device_type):
+        raise InvalidArgument(
+            f"the mesh is of {mesh.device_type}, and the setting device is {device!r}: name one"
+        )
+    if mesh.ndim == 2:
+        found["shard_size"] = int(mesh.size(1))
+    return found

@@ -109,6 +109,8 @@ def move(root: Shard, optimizer: Any) -> None:
     source, settings = _merge(members, root)
     is_named = "job" in settings or bool(os.environ.get("ZINF_JOB"))
     config = _with_ranks(Config.load(source, **settings))
+    if config.device is None and torch.cuda.is_available():
+        config = config.replace(device="cuda")
     is_scratch = not (is_named or config.job)
     if is_scratch:
         config = _begin_scratch(config)

@@ -499,6 +499,46 @@ class DeepspeedNote(Structure):
     _fields_ = [("key", text), ("value", text), ("reason", text)]
 
 
+class GpuOptions(Structure):
+    """struct zinf_gpu_options."""
+
+    _fields_ = [
+        ("bytes", u32),
+        ("reserved0", u32),
+        ("device", text),
+        ("param_budget_bytes", u64),
+        ("grad_budget_bytes", u64),
+        ("neighbour_count", u32),
+        ("reserved1", u32),
+        ("stream", pointer),
+        ("driver", text),
+        ("reserved", u64 * 4),
+    ]
+
+
+class GpuStats(Structure):
+    """struct zinf_gpu_stats. Times in seconds."""
+
+    _fields_ = [
+        ("bytes", u32),
+        ("chunk_count", u32),
+        ("chunk_bytes", u64),
+        ("param_budget_bytes", u64),
+        ("grad_budget_bytes", u64),
+        ("to_gpu_bytes", u64),
+        ("from_gpu_bytes", u64),
+        ("to_gpu_count", u64),
+        ("from_gpu_count", u64),
+        ("hit_count", u64),
+        ("prefetch_count", u64),
+        ("pinned_bytes", u64),
+        ("unshard_wait_s", f64),
+        ("grad_wait_s", f64),
+        ("step_wait_s", f64),
+        ("reserved", u64 * 4),
+    ]
+
+
 class LayoutField(Structure):
     """struct zinf_layout_field."""
 
@@ -516,6 +556,8 @@ STRUCTURES: dict[str, type[Structure]] = {
     "zinf_deepspeed_config": DeepspeedConfig,
     "zinf_deepspeed_facts": DeepspeedFacts,
     "zinf_deepspeed_note": DeepspeedNote,
+    "zinf_gpu_options": GpuOptions,
+    "zinf_gpu_stats": GpuStats,
     "zinf_group_options": GroupOptions,
     "zinf_lr_options": LrOptions,
     "zinf_lr_value": LrValue,

@@ -10,8 +10,8 @@ Bits: if every use of a parameter takes this way, the gradient has autograd's bi
 in autograd's order, and each sum is added once. If another use of the parameter goes through
 autograd, the gradients are added in another order, and the sum differs by rounding.
 
-Conditions: a large outer module (units.py), a step of one micro-batch, and a gradient of the
-parameter's type. Other uses go through autograd. gradients.py adds the parts up.
+Conditions: a model on the CPU, a large outer module (units.py), a step of one micro-batch, and a
+gradient of the parameter's type. Other uses go through autograd. gradients.py adds the parts up.
 """
 
 from __future__ import annotations
@@ -142,6 +142,8 @@ def _takes_parts(slot: Slot) -> bool:
     """Whether gradients of the parameter may come in parts."""
     unit = slot.unit
     if not (unit.is_outer and torch.is_grad_enabled() and slot.is_trained):
+        return False
+    if unit.engine.device.is_gpu:
         return False
     if slot.grad is None or slot.grad.dtype != unit.engine.dtype:
         return False

@@ -21,11 +21,13 @@ from ..errors import (
     PeerLost,
     StaleSession,
     Timeout,
+    Unsupported,
     ZinfError,
 )
 from ..session import Session, StepOptions, StepStats
 from ..width import width_of
 from . import budgets, hooks, memory, parameter, state, units
+from .device import Device, tensor_at
 from .gradients import Gradients, watch_parameter
 from .parameter import NoDispatch
 from .units import Slot, Unit
@@ -53,7 +55,7 @@ class Engine:
 
     session: attached, without a model. step_options: makes the hyperparameters of a step from
     param_groups. group_of: parameter group by id of a parameter; a parameter without one is not
-    trained. blocks: of find_blocks().
+    trained. blocks: of find_blocks(). device: None: the CPU.
     """
 
     def __init__(
@@ -66,9 +68,11 @@ class Engine:
         dtype: torch.dtype,
         plans: list[units.Plan],
         snapshot: str | None = None,
+        device: Device | None = None,
     ) -> None:
         self.session = session
         self.model = model
+        self.device = Device() if device is None else device
         self.dtype = dtype
         self.units: list[Unit] = []
         self.blob_source: Callable[[], bytes] | None = None  # asked at each step
@@ -102,6 +106,7 @@ class Engine:
         self._open: Unit | None = None  # the unit that it has open
         self._has_written = False
         self._keep_written = True
+        self.device.open(session)
         for plan in plans:
             self._add_unit(plan, group_of, is_trained)
         if snapshot is not None:
@@ -109,6 +114,7 @@ class Engine:
         session.materialize()
         session.on_close.append(self._end_reads)
         self._take_parameters()
+        self.device.move_others(model, [slot.parameter for slot in self._slots()])
         self._watch_model()
         _engines[model] = self
         _living.add(self)
@@ -130,6 +136,8 @@ class Engine:
             unit.slots.append(slot)
             if slot.is_trained:
                 unit.trained.append(slot)
+        if unit.is_rest and self.session.has_gpu:
+            self.session.gpu_apart(unit.index)
         self.units.append(unit)
 
     def _take_parameters(self) -> None:
@@ -142,8 +150,8 @@ class Engine:
                 if session.rank == 0:
                     session.write_begin(unit.index)
                     with torch.no_grad():
-                        for slot, view in zip(unit.slots, views):
-                            state.first_values(slot.parameter, view)
+                        for slot in unit.slots:
+                            state.first_values(slot.parameter, self.host_values(slot))
                 session.write_end(unit.index, 0)
             for slot, view in zip(unit.slots, views):
                 state.move_parameter(slot.parameter, view)
@@ -158,10 +166,7 @@ class Engine:
                 counts, width_of(self.dtype), number, session.config.grad_budget_bytes
             )
             for slot in unit.trained:
-                width = session.config.grad_dtype
-                dtype = getattr(torch, width) if width else self.dtype
-                address = session.grad_address(slot.index)
-                slot.grad = units.tensor_at(address, slot.parameter.shape, dtype)
+                slot.grad = self.grad_view(slot)
         names: dict[int, Slot] = {id(slot.parameter): slot for slot in self._slots()}
         for module_name, module in self.model.named_modules():
             for name, item in module._parameters.items():
@@ -174,12 +179,36 @@ class Engine:
         """Return a tensor over the memory that a parameter has now. Its memory begins open."""
         if slot.memory is not None:
             slot.memory.end()
-        slot.address = self.session.param_address(slot.index)
-        view = units.tensor_at(slot.address, slot.parameter.shape, self.dtype)
+        shape = slot.parameter.shape
+        slot.address = self.device.param_address(self.session, slot.index)
+        view = self.device.param(self.session, slot.index, shape, self.dtype)
         slot.byte_count = view.numel() * view.element_size()
         slot.end = slot.address + slot.byte_count
-        slot.memory = memory.Memory(view, slot.name)
+        slot.memory = memory.Memory(view, slot.name, is_on_host=not self.device.is_gpu)
         return view
+
+    def grad_view(self, slot: Slot) -> torch.Tensor:
+        """Return a tensor over the memory of this rank's gradient of a trained parameter."""
+        name = self.session.config.grad_dtype
+        dtype = getattr(torch, name) if name else self.dtype
+        return self.device.grad(self.session, slot.index, slot.parameter.shape, dtype)
+
+    def host_values(self, slot: Slot) -> torch.Tensor:
+        """Return the values of a parameter whose unit is open for writing, in CPU memory."""
+        address = self.session.param_address(slot.index)
+        return tensor_at(address, slot.parameter.shape, self.dtype)
+
+    def write_target(self, slot: Slot) -> torch.Tensor:
+        """Return what to write to for a parameter whose unit is open for writing.
+
+        Inside NoDispatch() and no_grad(). Graphs that saved the former values are refused.
+        """
+        if not self.device.is_gpu:
+            return slot.parameter
+        increment: Any = getattr(torch.autograd.graph, "increment_version", None)
+        if increment is not None:  # torch 2
+            increment(slot.parameter)
+        return self.host_values(slot)
 
     def _watch_model(self) -> None:
         for unit in self.units:
@@ -206,6 +235,11 @@ class Engine:
 
     # ---- units come and go ----
 
+    def order(self) -> None:
+        """Let what torch's current stream is given next come behind the former uses of units."""
+        if self.device.is_gpu and not self.session.is_closed:
+            self.device.order(self.session)
+
     def bring(self, unit: Unit) -> None:
         """Have the parameters of a unit present. Unit.hold() calls it."""
         if unit.is_part:  # Ctrl-C ended hold_rows().
@@ -221,7 +255,8 @@ class Engine:
         The update of an embedding ends a step, and the next forward begins with it.
         """
         return (
-            self.session.has_rows
+            not self.device.is_gpu
+            and self.session.has_rows
             and not self._in_backward
             and not unit.is_resident
             and not unit.stays_after_forward
@@ -248,6 +283,7 @@ class Engine:
             return
         unit.is_resident = unit.is_part = False
         if not self.session.is_closed:
+            self.order()
             self.session.reshard(unit.index)
 
     def _note(self, unit: Unit) -> None:
@@ -572,12 +608,18 @@ class Engine:
                 unit.release()
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield each parameter once with its name, unit by unit. Valid until the next one."""
+        """Yield each parameter once with its name, unit by unit. Valid until the next one.
+
+        The tensors are on the CPU.
+        """
         for unit in self.units:
             unit.hold()
             try:
                 for slot in unit.slots:
-                    yield slot.name, slot.parameter.detach()
+                    if self.device.is_gpu:
+                        yield slot.name, parameter.plain(slot.parameter, is_on_host=True).data
+                    else:
+                        yield slot.name, slot.parameter.detach()
             finally:
                 unit.release()
 
@@ -597,6 +639,12 @@ class Engine:
         `Engine.keeps_state` decides. The new values are committed at the end, unless commit is
         False: then call commit(). Collective.
         """
+        if self.device.is_gpu:
+            raise Unsupported(
+                f"writable() of a model on {self.device.place}: zinf copies parameters to the GPU, "
+                "and not back. Use load_state_dict(), or zinf.zero.GatheredParameters(parameters, "
+                "modifier_rank=0)"
+            )
         if self._writable is not None:
             raise Busy("writable() inside writable()")
         self.begin_writing()

@@ -12,6 +12,9 @@ pointer  the storage points at memory full of NaN: a read gives NaN (torch 1.13)
 
 Without a probe that succeeds nothing is closed, and only the guards of parameter.py protect. Not
 seen by either: addresses that left torch, such as an array of numpy over an unguarded tensor.
+
+On a GPU a read of a parameter that is away would return values of other units. There is no device
+memory of NaN, so only the first means acts.
 """
 
 from __future__ import annotations
@@ -36,11 +39,14 @@ _open_again: Any = getattr(torch._C, "_clear_storage_data_ptr_access_error_msg",
 
 
 class Memory:
-    """The storage of a parameter's tensor. It begins open."""
+    """The storage of a parameter's tensor. It begins open.
+
+    is_on_host: it is CPU memory.
+    """
 
     __slots__ = ("_address", "_key", "_nowhere", "_storage", "_text", "_word")
 
-    def __init__(self, tensor: torch.Tensor, name: str) -> None:
+    def __init__(self, tensor: torch.Tensor, name: str, *, is_on_host: bool = True) -> None:
         self._storage = _storage_of(tensor)  # keeps the object behind _key
         self._key: int = self._storage._cdata
         self._text = (
@@ -48,7 +54,7 @@ class Memory:
             "memory. Use the parameter itself, or a clone() of it"
         )
         self._word: Any = None
-        if means() == "pointer":
+        if is_on_host and means() == "pointer":
             self._word = _words(self._key)[_word_index()]
             self._address = self._word.value
             self._nowhere = _nan_address(self._storage.nbytes())

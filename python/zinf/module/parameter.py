@@ -130,14 +130,21 @@ def _unguarded(tensor: Any) -> Any:
         return torch.Tensor.as_subclass(tensor.detach(), torch.Tensor)
 
 
-def plain(tensor: Any) -> Any:
-    """Return a copy of a guarded tensor in memory of its own; of a parameter, a Parameter."""
+def plain(tensor: Any, *, is_on_host: bool = False) -> Any:
+    """Return a copy of a guarded tensor in memory of its own; of a parameter, a Parameter.
+
+    is_on_host: the copy is on the CPU; else on the tensor's device.
+    """
     unit = tensor._zinf.unit
     unit.hold()
     try:
         with NoDispatch(), torch.no_grad():
             needs_grad = tensor.requires_grad
-            copied = _unguarded(tensor).clone(memory_format=torch.preserve_format)
+            source = _unguarded(tensor)
+            if is_on_host and unit.engine.device.is_gpu:
+                copied = source.to("cpu", copy=True)
+            else:
+                copied = source.clone(memory_format=torch.preserve_format)
     finally:
         unit.release()
     if isinstance(tensor, torch.nn.Parameter):
@@ -150,7 +157,7 @@ class StorageView:
 
     def __init__(self, slot: Slot) -> None:
         self._slot = slot
-        self.device = torch.device("cpu")
+        self.device = slot.unit.engine.device.place
 
     def data_ptr(self) -> int:
         """Return the address, which two tensors that share memory have in common."""
@@ -229,6 +236,8 @@ def _compute(
     if out is not None:
         _refuse_targets(func, out)
     held = []
+    if slots:
+        slots[0].unit.engine.order()
     try:
         for slot in slots:
             if not slot.unit.is_resident or slot.unit.is_part:
@@ -463,7 +472,7 @@ def _set_data(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         ):
             conversion = (
                 f" ({tensor.dtype} on {tensor.device} to {value.dtype} on {value.device}: give "
-                "param_dtype to zinf.prepare() instead; zinf's parameters lie on the CPU)"
+                "param_dtype or device to zinf.prepare() instead)"
             )
     _refuse(tensor._zinf, f"setting its .data{conversion}")
 
@@ -516,6 +525,16 @@ def _to_numpy(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _to_dlpack(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(plain(args[0]), *args[1:], **kwargs)
+
+
+def _to_cuda_array(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    with NoDispatch():
+        if not args[0].is_cuda:
+            return func(*args, **kwargs)  # torch's AttributeError
+    raise ReadOnlyParameter(
+        f"parameter '{args[0]._zinf.name}' lies in zinf's memory, and __cuda_array_interface__ "
+        "would give the address of values that go. Use that of a clone()"
+    )
 
 
 def _to_storage(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StorageView:
@@ -656,6 +675,7 @@ _SPECIAL: dict[str, Handler] = {
     "numpy": _to_numpy,
     "__array__": _to_numpy,
     "__dlpack__": _to_dlpack,
+    "__cuda_array_interface__": _to_cuda_array,
     "storage": _to_storage,
     "_storage": _to_storage,
     "untyped_storage": _to_storage,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of a model in zinf: state_dict(), load_state_dict(), and the move into zinf.
 
-state_dict() returns plain copies, made unit by unit, at any moment. Tied parameters share a copy.
-load_state_dict() first notes what is to be written, and writes it unit by unit when the outermost
-module has been loaded. It is collective: all ranks load the same, and the values of rank 0 count.
-The optimizer state stays, unless Engine.keeps_state is False.
+state_dict() returns plain copies on the CPU, made unit by unit, at any moment. Tied parameters
+share a copy. load_state_dict() first notes what is to be written, and writes it unit by unit when
+the outermost module has been loaded. It is collective: all ranks load the same, and the values of
+rank 0 count. The optimizer state stays, unless Engine.keeps_state is False.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class _StateHook(hooks.ModuleHook):
                     held = None
                     unit.hold()
                     held = unit
-                copied = plain(slots[index].parameter).data
+                copied = plain(slots[index].parameter, is_on_host=True).data
                 for key in places[index]:
                     state[key] = copied
         finally:
@@ -171,7 +171,7 @@ class _Loader:
                 if is_root:
                     with NoDispatch(), torch.no_grad():
                         for slot, value in found:
-                            slot.parameter.copy_(value)
+                            engine.write_target(slot).copy_(value)
             finally:
                 engine.close_unit(unit)
         engine.commit()

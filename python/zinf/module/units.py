@@ -16,7 +16,6 @@ caller lists modules (fully_shard()), the root has all other parameters.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -27,7 +26,6 @@ from torch import nn
 
 from ..errors import InvalidArgument
 from ..libzinf.structures import DIMS_MAX, PARAM_NAME_BYTES
-from ..width import width_of
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -154,6 +152,7 @@ class Unit:
 
     def hold(self) -> None:
         """Have the parameters present until release(). Calls nest."""
+        self.engine.order()
         if not self.holds:
             self.engine.bring(self)
         self.holds += 1
@@ -378,10 +377,13 @@ def is_managed(parameter: nn.Parameter) -> bool:
     return parameter.numel() > 0 and parameter.is_floating_point()
 
 
-def check_parameters(plans: Iterable[Plan], param_dtype: str | None) -> torch.dtype:
+def check_parameters(
+    plans: Iterable[Plan], param_dtype: str | None, place: torch.device
+) -> torch.dtype:
     """Return the type of the parameters in zinf. Refuse what zinf cannot hold, with names.
 
-    param_dtype: the setting; None: the model's type, which must be one.
+    param_dtype: the setting; None: the model's type, which must be one. place: the device that
+    computes the model.
     """
     types: dict[torch.dtype, list[str]] = {}
     for plan in plans:
@@ -390,10 +392,11 @@ def check_parameters(plans: Iterable[Plan], param_dtype: str | None) -> torch.dt
                 raise InvalidArgument(
                     f"parameter '{name}' has no shape yet: run the model once before prepare()"
                 )
-            if parameter.device.type not in ("cpu", "meta"):
+            if parameter.device.type not in ("cpu", "meta", place.type):
                 raise InvalidArgument(
-                    f"parameter '{name}' is on {parameter.device}: zinf trains on the CPU, "
-                    "move the model there with model.cpu()"
+                    f"parameter '{name}' is on {parameter.device}, and zinf computes the model on "
+                    f"'{place}': move the model there with model.cpu(), or give device='cuda' for "
+                    "a GPU of NVIDIA"
                 )
             types.setdefault(parameter.dtype, []).append(name)
     if param_dtype is not None:
@@ -433,12 +436,3 @@ def shape_for(parameter: nn.Parameter) -> tuple[int, ...]:
     """Return the shape that zinf records; it has at most eight dimensions."""
     shape = tuple(parameter.shape)
     return shape if len(shape) <= DIMS_MAX else (parameter.numel(),)
-
-
-def tensor_at(address: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Return a plain tensor over zinf's memory."""
-    count = 1
-    for number in shape:
-        count *= number
-    memory = (ctypes.c_char * (count * width_of(dtype))).from_address(address)
-    return torch.frombuffer(memory, dtype=dtype, count=count).view(tuple(shape))

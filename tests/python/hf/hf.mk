@@ -14,7 +14,7 @@ hf-env:
 		cp $(HF_REQUIREMENTS) $(HF_ENV)/requirements.txt; }
 
 # T: names of test files, without them all.
-check-hf: all hf-env ## the Python package under Hugging Face's Trainer and Accelerate; installs 5.6 GB once [T='test_trainer test_resume']
+check-hf: all hf-env $(FAKE_CUDA) ## the Python package under Hugging Face's Trainer and Accelerate; installs 5.6 GB once [T='test_trainer test_resume']
 	$(Q)$(MAKE) --no-print-directory lint-python PYTHON_TOOLS=$(HF_ENV)/bin
 	$(Q)ZINF_BUILD=$(abspath $(BUILD)) tests/python/hf/run $(HF_ENV)/bin/python $(T)
 

@@ -5,7 +5,7 @@
 worker.py SPEC.json. SPEC has "out", the file for the results of rank 0, and "cases", a list of:
   name; trainer: "stock" or "zinf"; model and model_args: models.py; dtype; data, eval_data:
   arguments of models.Text; lora: options of peft.LoraConfig; args: TrainingArguments; resume;
-  zinf: settings;
+  zinf: settings; is_fake: "cuda" is the fake GPU from this case on;
   kill: {rank: -1 for all, step, where}; actions: functions below that are called after train().
 """
 
@@ -194,6 +194,11 @@ def train(case: dict[str, Any]) -> dict[str, Any]:
         callbacks.append(Kill(**case["kill"]))
     kind: Any = transformers.Trainer
     more: dict[str, Any] = {}
+    if case.get("is_fake"):
+        sys.path.insert(1, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        import fake_cuda
+
+        fake_cuda.install(stream_count=2)
     if case["trainer"] == "zinf":
         import zinf.transformers
 

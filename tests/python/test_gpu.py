@@ -1,0 +1,533 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model whose parameters and gradients lie in the memory of a fake GPU.
+
+Goal: figures and parameters are those of the CPU, bit by bit, in each order of the fake's streams
+and with memory for all units or for three; what does not work is refused with what to do.
+Method: a real zinfd and zinf-gpu on the fake CUDA driver, a process for each rank, and the same
+run on the CPU beside it. No GPU is used.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import os
+import subprocess
+import unittest
+from typing import Any, Callable
+from unittest import mock
+
+try:
+    import torch
+except ImportError as error:
+    raise unittest.SkipTest("torch is not installed") from error
+
+import fake_cuda
+import house
+import torch_models as models
+import zinf
+from zinf import checkpoint, scratch
+from zinf.module import device as devices
+
+CHUNK = fake_cuda.CHUNK
+STEPS = 4
+# Of five blocks, an embedding and the rest, which has a chunk of its own.
+THREE = {"gpu_param_budget_bytes": 4 * CHUNK}
+ZERO3: dict[str, Any] = {"strategy": "zero3"}
+
+_daemon: subprocess.Popen[bytes] | None = None
+_numbers = itertools.count()
+
+
+def setUpModule() -> None:
+    global _daemon  # noqa: PLW0603 - one daemon for the file
+    if not os.path.exists(fake_cuda.DRIVER):
+        raise unittest.SkipTest(f"there is no {fake_cuda.DRIVER}: make check-python builds it")
+    sets = (*house.SETS, "gpu.enable=yes", f"gpu.driver={fake_cuda.DRIVER}", "gpu.reserve=none")
+    _daemon = house.start_daemon("gpu", *sets, environment={"ZINF_FAKE_GPU": "gpus=2"})
+
+
+def tearDownModule() -> None:
+    if _daemon is not None:
+        _daemon.terminate()
+        _daemon.wait(60)
+
+
+def socket() -> str:
+    return os.path.join(house.path_of("gpu"), "zinfd.sock")
+
+
+def run(
+    function: Callable[..., Any], *words: Any, ranks: int = 1, fake: str = "", job: str = ""
+) -> list[Any]:
+    """Run a function as ranks of a job. Return the first value that each sent."""
+    job = job or f"gpu-{next(_numbers)}"
+    processes = []
+    for rank in range(ranks):
+        environment = house.rank_environment(rank, ranks, job, socket())
+        environment["ZINF_FAKE_GPU"] = "gpus=2" + (f",{fake}" if fake else "")
+        processes.append(models.Process(environment, function, *words))
+    found = [list(process.values()) for process in processes]
+    codes = [process.finish() for process in processes]
+    if any(codes):
+        raise AssertionError(f"ranks ended with {codes}")
+    return [values[0] for values in found]
+
+
+def prepared(
+    module: Any, device: str, streams: int = 0, optimizer: Any = None, **settings: Any
+) -> tuple[Any, Any, Any]:
+    """Prepare a model in this process. With "cuda" it is the fake."""
+    fake_cuda.install(streams)
+    optimizer = models.adamw(module) if optimizer is None else optimizer
+    settings = {"socket_path": socket(), "timeout": 20, "device": device, **settings}
+    module, optimizer = zinf.prepare(module, optimizer, **settings)
+    return module, optimizer, zinf.engine_of(module)
+
+
+def train_rank(
+    send: Any, device: str, streams: int, shape: dict[str, Any], loop: dict[str, Any], **_: Any
+) -> None:
+    settings = dict(loop.pop("settings", {}))
+    dtype = loop.pop("dtype", None)
+    module = models.model(count=5, **shape)
+    if dtype is not None:
+        module.to(dtype)
+    module, optimizer, engine = prepared(module, device, streams, **settings)
+    numbers = models.train(module, optimizer, ranks=(engine.session.rank,), **loop)
+    values = models.values(module)
+    stats = engine.session.gpu_stats() if device == "cuda" else None
+    chunks = 0 if stats is None else stats.param_budget_bytes // CHUNK
+    figures = None if stats is None else (stats.to_gpu_count, stats.hit_count, chunks)
+    engine.close()
+    send((numbers, values, figures))
+
+
+def train(device: str, *, fake: str = "", ranks: int = 1, streams: int = 0, **plan: Any) -> Any:
+    """Train. plan: shape of the model, and the loop. Return losses, parameters, counts."""
+    job = plan.pop("job", "")
+    shape = plan.pop("shape", {})
+    loop = {"steps": STEPS, "clip": 1.0, **plan}
+    return run(train_rank, device, streams, shape, loop, ranks=ranks, fake=fake, job=job)
+
+
+@functools.cache
+def reference(key: str) -> Any:
+    """Return what the CPU computes in a case of CASES, of the job settings alone."""
+    plan = dict(PLANS[key])
+    return train("cpu", **plan)
+
+
+PLANS: dict[str, dict[str, Any]] = {
+    "one": {"settings": ZERO3},
+    "two": {"settings": ZERO3, "ranks": 2},
+    "untied": {"settings": ZERO3, "shape": {"is_tied": False, "checkpointing": False}},
+    "bf16": {"settings": {**ZERO3, "grad_dtype": "float32"}, "dtype": torch.bfloat16},
+    "micro": {"settings": {**ZERO3, "gradient_accumulation_steps": 2}, "accumulation": 2},
+    "early": {"settings": {**ZERO3, **models.NVME, "update_early": True}, "clip": 0.0},
+}
+# Plan, order of the fake's streams, streams of the trainer, more settings.
+CASES: tuple[tuple[str, str, int, dict[str, Any]], ...] = (
+    ("one", "eager", 0, {"strategy": "ddp"}),
+    ("one", "late", 0, {}),
+    ("one", "late", 3, THREE),
+    ("one", "shuffled:1", 3, {**THREE, **models.NVME}),
+    ("one", "shuffled:2", 0, {**THREE, "strategy": "zero2"}),
+    ("two", "eager", 0, THREE),
+    ("two", "late", 0, {}),
+    ("two", "shuffled:3", 2, THREE),
+    ("untied", "late", 0, THREE),
+    ("untied", "shuffled:4", 3, {}),
+    ("bf16", "shuffled:5", 2, THREE),
+    ("micro", "late", 0, THREE),
+    ("micro", "shuffled:6", 2, models.NVME),
+    ("early", "late", 2, THREE),
+)
+
+
+class Bits(unittest.TestCase):
+    def assert_same(self, ours: Any, other: Any) -> None:
+        for (numbers, values, _), (wanted, expected, _) in zip(ours, other):
+            self.assertEqual(numbers, wanted)
+            self.assertTrue(models.is_same(values, expected))
+
+    def test_are_those_of_the_cpu(self) -> None:
+        for plan, order, streams, more in CASES:
+            with self.subTest(plan=plan, order=order, streams=streams, **more):
+                settings = {**PLANS[plan]["settings"], **more}
+                made = {**PLANS[plan], "settings": settings, "streams": streams}
+                ours = train("cuda", fake=f"order={order}", **made)
+                self.assert_same(ours, reference(plan))
+                copies, hits, chunks = ours[0][2]
+                self.assertGreater(copies, 0)
+                if "gpu_param_budget_bytes" in more:
+                    self.assertEqual(chunks, 4)
+                else:
+                    self.assertEqual(chunks, 8 if plan == "untied" else 7)
+                    self.assertGreater(hits, 0)
+
+    def test_are_those_of_the_cpu_with_no_sync(self) -> None:
+        plan = {**PLANS["micro"], "has_no_sync": True}
+        ours = train("cuda", fake="order=late", **plan)
+        self.assert_same(ours, reference("micro"))
+
+    def test_of_a_job_that_moves_from_the_gpu_to_the_cpu_and_back(self) -> None:
+        for first, second in (("cuda", "cpu"), ("cpu", "cuda")):
+            with self.subTest(first=first):
+                job = f"moves-{first}"
+                numbers = []
+                for device in (first, second):
+                    (found,) = run(train_part, device, job=job, fake="order=late")
+                    numbers += found[0]
+                wanted = reference("one")[0]
+                self.assertEqual(numbers, wanted[0][::2])
+                self.assertTrue(models.is_same(found[1], wanted[1]))
+
+
+def train_part(send: Any, device: str) -> None:
+    """Train two steps on from where the job is."""
+    module, optimizer, engine = prepared(models.model(count=5), device, **ZERO3)
+    losses = []
+    for step in range(engine.committed_step, engine.committed_step + STEPS // 2):
+        loss = models.loss_of(module, models.batch(step))
+        loss.backward()
+        losses.append(loss.item())
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    values = models.values(module)
+    engine.close()
+    send((losses, values))
+
+
+# ---- values ----
+
+
+def look_at_values(send: Any, folder: str) -> None:
+    """What reads and writes parameters, with memory for three units."""
+    module, optimizer, engine = prepared(models.model(count=5), "cuda", **ZERO3, **THREE)
+    plain = models.model(count=5)
+    models.train(plain, models.adamw(plain), steps=1)
+    for name, value in models.model(count=5).state_dict().items():
+        assert torch.equal(module.state_dict()[name], value), name
+    weight = module.blocks[0].mix.weight
+    assert weight.sum().item() == models.model(count=5).blocks[0].mix.weight.sum().item()
+    assert torch.equal(copy.deepcopy(module).head.weight, models.model(count=5).head.weight)
+    assert module.to("cpu").blocks[0].mix.weight is weight
+    assert weight.storage().device == engine.device.place
+    assert weight.data_ptr() == engine.session.gpu_param_address(weight._zinf.index)
+
+    # New values come by the CPU, also into units that lie in GPU memory.
+    other = models.values(plain)
+    with engine.gathered(module.blocks[1]):
+        pass
+    module.load_state_dict(plain.state_dict())
+    assert models.is_same(models.values(module), other)
+    with zinf.zero.GatheredParameters(module.norm.weight, modifier_rank=0):
+        module.norm.weight.data.fill_(2.0)
+    assert module.norm.weight.sum().item() == 2.0 * models.WIDTH
+    checkpoint.save_model(module, folder, engine.named_tensors())
+    module.load_state_dict(models.model(count=5).state_dict())
+    checkpoint.load_model(module, folder)
+    assert module.norm.weight.sum().item() == 2.0 * models.WIDTH
+    assert torch.equal(module.blocks[4].up.weight, plain.blocks[4].up.weight)
+
+    # The step that follows is torch's.
+    models.train(module, optimizer, steps=1)
+    state = optimizer.state_dict(tensors=True)["state"]
+    assert state[0]["exp_avg"].device.type == "cpu"
+    engine.close(delete_job=True)
+    send("good")
+
+
+def look_at_refusals(send: Any) -> None:
+    module, optimizer, engine = prepared(models.model(), "cuda")
+    refused(zinf.Unsupported, "load_state_dict", engine.writable().__enter__)
+    refused(zinf.Unsupported, "tensors of the CPU", zinf.offload.activations().__enter__)
+    refused(zinf.ReadOnlyParameter, "read-only", lambda: module.norm.weight.fill_(1))
+    refused(zinf.ReadOnlyParameter, "device to zinf.prepare", module.double)
+    models.train(module, optimizer, steps=1)
+    loss = models.loss_of(module, models.batch(0))
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    refused(RuntimeError, "earlier step", loss.backward)
+    optimizer.zero_grad()
+    models.train(module, optimizer, steps=1)
+    engine.close(delete_job=True)
+    send("good")
+
+
+def refused(kind: type[Exception], text: str, call: Callable[[], Any]) -> None:
+    with unittest.TestCase().assertRaisesRegex(kind, text):
+        call()
+
+
+def restore_a_snapshot(send: Any) -> None:
+    module, optimizer, engine = prepared(models.model(), "cuda", job="restored", **models.NVME)
+    models.train(module, optimizer, steps=2)
+    engine.snapshot("kept")
+    expected = models.train(module, optimizer, steps=2)
+    scratch.restore(engine, "restored/kept")
+    assert models.train(module, optimizer, steps=2) == expected
+    engine.close(delete_job=True)
+    send("good")
+
+
+class Buffered(torch.nn.Module):
+    """Parameters with a buffer that two modules share, and integers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.count = torch.nn.Parameter(torch.zeros(2, dtype=torch.int64), requires_grad=False)
+        self.register_buffer("table", torch.ones(4))
+        self.norm.register_buffer("table", self.table)
+
+
+class Values(unittest.TestCase):
+    def test_can_be_read_and_written(self) -> None:
+        run(look_at_values, house.folder("values"), fake="order=late")
+
+    def test_are_refused_by_name(self) -> None:
+        run(look_at_refusals, fake="order=shuffled:9")
+
+    def test_return_to_a_snapshot_in_one_process(self) -> None:
+        run(restore_a_snapshot, fake="order=late")
+
+    def test_beside_zinf_are_moved_to_the_device(self) -> None:
+        model = Buffered()
+        cuda = devices.Cuda(0)
+        moves = []
+        with mock.patch.object(torch.Tensor, "to", lambda self, where: moves.append(where) or self):
+            cuda.move_others(model, [*model.linear.parameters(), *model.norm.parameters()])
+        # table, running mean and variance, count of batches; the parameter of integers.
+        self.assertEqual(moves, [cuda.place] * 5)
+        self.assertIs(model.table, model.norm.table)
+
+
+# ---- other ways in ----
+
+
+def initialize(send: Any) -> None:
+    fake_cuda.install()
+    config = {
+        "train_micro_batch_size_per_gpu": 4,
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+        "zero_optimization": {
+            "stage": 3,
+            "offload_optimizer": {"device": "nvme"},
+            "offload_param": {"device": "nvme"},
+        },
+    }
+    losses = []
+    for device in ("cpu", "cuda"):
+        engine, *_ = zinf.initialize(model=models.model(), config=config, device=device)
+        found = []
+        for step in range(2):
+            loss = models.loss_of(engine, models.batch(step))
+            engine.backward(loss)
+            engine.step()
+            found.append(loss.item())
+        assert engine.zinf.device.is_gpu == (device == "cuda")
+        assert engine.device == engine.zinf.device.place
+        folder = house.folder("saves")
+        engine.save_checkpoint(folder)
+        if device == "cuda":
+            engine.load_checkpoint(folder)
+        losses.append(found)
+        engine.zinf.close(delete_job=True)
+    assert losses[0] == losses[1], losses
+    send("good")
+
+
+def shard(send: Any) -> None:
+    fake_cuda.install(2)
+    losses = []
+    for device in ("cpu", "cuda"):
+        module = models.model(count=4)
+        for block in module.blocks:
+            zinf.fully_shard(block)
+        zinf.fully_shard(module, device=device, gpu_param_budget_bytes=4 * CHUNK)
+        optimizer = models.adamw(module)
+        losses.append(models.train(module, optimizer, steps=2, clip=1.0))
+        engine = zinf.engine_of(module)
+        assert engine.device.is_gpu == (device == "cuda")
+        engine.close(delete_job=True)
+    assert losses[0] == losses[1], losses
+    send("good")
+
+
+class Entries(unittest.TestCase):
+    def test_of_deepspeed(self) -> None:
+        run(initialize, fake="order=late")
+
+    def test_of_fsdp2(self) -> None:
+        run(shard, fake="order=shuffled:7")
+
+
+# ---- failures ----
+
+
+def fail(send: Any, settings: dict[str, Any], steps: int) -> None:
+    try:
+        module, optimizer, engine = prepared(models.model(count=5), "cuda", **settings)
+        models.train(module, optimizer, steps=steps)
+    except Exception as error:
+        send((type(error).__name__, str(error)))
+    else:
+        send(("", ""))
+        engine.close()
+
+
+class Failures(unittest.TestCase):
+    def failure(self, fake: str, steps: int = 2, **settings: Any) -> tuple[str, str]:
+        return run(fail, settings, steps, fake=fake)[0]
+
+    def test_of_the_driver_are_exceptions(self) -> None:
+        for fake, text in (
+            ("fail=cuEventRecord:9:700", "ILLEGAL_ADDRESS (700)"),
+            ("fail=cuMemAddressReserve:1:2", "OUT_OF_MEMORY (2)"),
+            ("sticky=cuMemcpyHtoDAsync:5:719", "CUDA error 719"),
+        ):
+            with self.subTest(fake):
+                kind, found = self.failure(f"order=late,{fake}")
+                self.assertEqual(kind, "GpuFailed", found)
+                self.assertIn(text, found)
+
+    def test_of_a_small_budget_name_the_figure(self) -> None:
+        kind, text = self.failure("", gpu_param_budget_bytes=CHUNK)
+        self.assertEqual(kind, "NoSpace", text)
+        self.assertIn("from 2 MiB (1 chunks) to at least 6 MiB (3 chunks)", text)
+        self.assertIn("gpu_param_budget_bytes", text)
+        kind, text = self.failure(
+            "", gpu_grad_budget_bytes=3 * CHUNK, gradient_accumulation_steps=2
+        )
+        self.assertEqual(kind, "NoSpace", text)
+        self.assertIn("grad_budget_bytes from 6 MiB to 14 MiB", text)
+
+    def test_without_a_gpu(self) -> None:
+        kind, text = self.failure("no=vmm")
+        self.assertEqual(kind, "Unsupported", text)
+        with mock.patch(f"{__name__}.socket", house.socket_path):
+            kind, text = self.failure("")
+        self.assertEqual(kind, "GpuFailed", text)
+        self.assertIn("zinfd has no GPU", text)
+
+
+class Choice(unittest.TestCase):
+    """How the device is found, without a driver."""
+
+    def found(self, device: str | None = None, **parameters: str) -> str:
+        given = [mock.Mock(device=torch.device(name)) for name in parameters.values()]
+        return str(devices.find(zinf.Config(device=device), given).place)
+
+    def test_is_that_of_the_model_unless_it_is_named(self) -> None:
+        with mock.patch.multiple(
+            torch.cuda,
+            is_available=lambda: True,
+            device_count=lambda: 4,
+            current_device=lambda: 0,
+            set_device=lambda index: None,
+        ):
+            self.assertEqual(self.found(), "cpu")
+            self.assertEqual(self.found(a="cpu", b="cuda:1"), "cuda:1")
+            self.assertEqual(self.found("cpu", a="cuda:1"), "cpu")
+            self.assertEqual(self.found("cuda:2", a="cpu"), "cuda:2")
+            self.assertEqual(self.found("cuda"), "cuda:0")
+            with mock.patch.dict(os.environ, LOCAL_RANK="3"):
+                self.assertEqual(self.found("cuda"), "cuda:3")
+            with self.assertRaisesRegex(zinf.InvalidArgument, "cuda:4.*4 GPUs"):
+                self.found("cuda:4")
+
+    def test_without_cuda_says_what_to_do(self) -> None:
+        for version, text in ((None, "without CUDA.*ZINF_DEVICE=cpu"), ("12.4", "finds no GPU")):
+            with (
+                mock.patch.object(torch.cuda, "is_available", return_value=False),
+                mock.patch.object(torch.version, "cuda", version),
+                self.assertRaisesRegex(zinf.Unsupported, text),
+            ):
+                self.found("cuda")
+
+    def test_of_words_and_variables(self) -> None:
+        self.assertEqual(zinf.Config.load(environ={"ZINF_DEVICE": "cuda:1"}).device, "cuda:1")
+        self.assertEqual(zinf.Config(device=torch.device("cuda", 1)).device, "cuda:1")
+        with self.assertRaisesRegex(zinf.InvalidArgument, "device is 'gpu': cpu, cuda or cuda:N"):
+            zinf.Config(device="gpu")
+
+    def test_of_a_framework_is_the_same(self) -> None:
+        cpu = torch.device("cpu")
+        for place in (cpu, torch.device("cpu", 0)):
+            self.assertEqual(devices.settle(zinf.Config(), place, "x").device, "cpu")
+        self.assertEqual(
+            devices.settle(zinf.Config(), torch.device("cuda", 1), "x").device, "cuda:1"
+        )
+        self.assertEqual(devices.settle(zinf.Config(device="cpu"), cpu, "x").device, "cpu")
+        with self.assertRaisesRegex(zinf.InvalidArgument, "Trainer computes on 'cuda:0'"):
+            devices.settle(zinf.Config(device="cpu"), torch.device("cuda", 0), "Trainer")
+
+    def test_of_a_uuid(self) -> None:
+        known = mock.Mock(uuid="0a-1", spec=["uuid", "name"])
+        known.name = "H200"
+        instance = mock.Mock(uuid="0a-1", spec=["uuid", "name"])
+        instance.name = "A100 MIG 1g.5gb"
+        older = mock.Mock(spec=["name"])
+        for properties, count, local_rank, expected in (
+            (known, 2, "0", "GPU-0a-1"),
+            (instance, 1, "0", None),
+            (older, 1, "", None),
+            (older, 2, "1", None),
+        ):
+            with (
+                mock.patch.object(torch.cuda, "get_device_properties", lambda _, p=properties: p),
+                mock.patch.object(torch.cuda, "device_count", lambda n=count: n),
+                mock.patch.dict(os.environ, LOCAL_RANK=local_rank),
+            ):
+                self.assertEqual(devices.Cuda(1)._uuid(), expected)
+                if properties is older and count == 2:
+                    with self.assertRaisesRegex(zinf.Unsupported, "CUDA_VISIBLE_DEVICES=0"):
+                        devices.Cuda(0)._uuid()
+
+
+class Order(unittest.TestCase):
+    """Streams, seen by a session that records its calls."""
+
+    def test_follows_the_current_stream_of_torch(self) -> None:
+        session = mock.Mock()
+        cuda = devices.Cuda(0)
+        streams = [0, 0, 7, 7, 0]
+        with (
+            mock.patch.object(cuda, "_stream", side_effect=streams),
+            mock.patch.object(cuda, "_is_capturing", return_value=False),
+        ):
+            for _ in range(5):
+                cuda.order(session)
+        told = [call.args[0] for call in session.gpu_stream.call_args_list]
+        self.assertEqual(told, [0, 0, 7, 7, 0])
+
+    def test_of_a_cuda_graph_is_refused(self) -> None:
+        cuda = devices.Cuda(0)
+        with (
+            mock.patch.object(cuda, "_is_capturing", return_value=True),
+            self.assertRaisesRegex(zinf.Unsupported, "CUDA graphs"),
+        ):
+            cuda.order(mock.Mock())
+
+
+class Tensors(unittest.TestCase):
+    def test_share_memory_of_an_address(self) -> None:
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            for shape in ((), (3,), (2, 3, 4)):
+                with self.subTest(dtype=dtype, shape=shape):
+                    memory = torch.arange(24).to(dtype)
+                    made = devices.from_address(memory.data_ptr(), shape, dtype, 1, 0)
+                    self.assertEqual((made.dtype, tuple(made.shape)), (dtype, shape))
+                    self.assertTrue(made.is_contiguous())
+                    made += 1
+                    self.assertTrue(torch.equal(made.reshape(-1), memory[: made.numel()]))
+                    self.assertEqual(memory[made.numel() - 1].item(), made.numel())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -2,9 +2,12 @@
 """A fake GPU for the Python package, on the fake CUDA driver of tests/gpu.
 
 Device memory of the fake is host memory of the rank. torch computes on the CPU, at once: its
-tensors here are CPU tensors over that memory, and the host waits for the stream where torch's
-kernels would come behind it. So a unit that libzinf does not bring shows as wrong values. What the
-fake cannot show: kernels that come too late.
+tensors here are CPU tensors over that memory, and the host waits for torch's current stream where
+kernels would come behind it. So a unit that libzinf does not bring shows as wrong values.
+
+Kernels that come late are reads: copies on the current stream, out of parameters and gradients, to
+be compared with what they had. Hooks of watch() turn the current stream for each module, forward
+and backward, and queue a read there. FakeCuda queues one where a unit goes.
 
 The fake cannot be used after a fork: a test starts a process for each run.
 """
@@ -53,20 +56,31 @@ class FakeDriver:
     def wait(self, stream: int) -> None:
         self._call(self._library.cuStreamSynchronize, c.c_void_p(stream))
 
+    def read(self, target: int, source: int, byte_count: int, stream: int) -> None:
+        """Queue a copy from device memory to host memory."""
+        arguments = c.c_void_p(target), c.c_uint64(source), c.c_size_t(byte_count)
+        self._call(self._library.cuMemcpyDtoHAsync_v2, *arguments, c.c_void_p(stream))
+
 
 class FakeCuda(device.Cuda):
     """Cuda whose memory is the fake's."""
 
     dlpack_type = 1  # kDLCPU
     driver = DRIVER
-    stream_count = 0  # streams that are current by turns; 0: the default stream
+    stream_count = 0  # streams that turn() makes current; 0: the default stream
+    newest: FakeCuda | None = None  # what hooks of watch() turn
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
         self.place = torch.device("cpu")
         self._fake = FakeDriver(index)
-        self._streams = [self._fake.make_stream() for _ in range(self.stream_count)]
-        self._turn = 0
+        self.streams = [self._fake.make_stream() for _ in range(self.stream_count)] or [0]
+        self.current = self.streams[0]
+        self.waits = True  # the host, for units; else all values are wrong, except those of reads
+        self.units: list[Any] = []
+        self.wanted: dict[str, bytes] = {}  # by parameter, where the host does not wait
+        self._reads: list[tuple[str, Any, bytes]] = []
+        FakeCuda.newest = self
 
     @classmethod
     def find(cls, index: int | None) -> FakeCuda:
@@ -76,10 +90,25 @@ class FakeCuda(device.Cuda):
         return f"GPU-fa4e0000-0000-0000-0000-{self.index:012x}"
 
     def _stream(self) -> int:
-        if not self._streams:
-            return 0
-        self._turn += 1
-        return self._streams[self._turn % len(self._streams)]
+        return self.current
+
+    def turn(self) -> None:
+        """Make the next stream torch's current one."""
+        self.current = self.streams[(self.streams.index(self.current) + 1) % len(self.streams)]
+
+    def read(self, name: str, address: int, byte_count: int, wanted: bytes | None = None) -> None:
+        """Queue a read on the current stream. wanted: what it shall find; None: what is there."""
+        target = c.create_string_buffer(byte_count)
+        wanted = c.string_at(address, byte_count) if wanted is None else wanted
+        self._reads.append((f"{name} on {self.streams.index(self.current)}", target, wanted))
+        self._fake.read(c.addressof(target), address, byte_count, self.current)
+
+    def wrong_reads(self) -> list[str]:
+        """Let all streams come to their ends, the last one first. Return which reads are wrong."""
+        for stream in reversed(self.streams):
+            self._fake.wait(stream)
+        found, self._reads = self._reads, []
+        return [name for name, target, wanted in found if target.raw != wanted]
 
     def _is_capturing(self) -> bool:
         return False
@@ -88,15 +117,68 @@ class FakeCuda(device.Cuda):
         super().open(session)
         calls: Any = session
         for name in ("unshard", "grad_acquire"):
-            setattr(calls, name, self._then_wait(getattr(session, name), session))
+            setattr(calls, name, self._then_wait(getattr(session, name)))
+        for name in ("reshard", "reduce"):
+            setattr(calls, name, self._read_before(name, getattr(session, name)))
 
-    def _then_wait(self, call: Callable[[int], None], session: Session) -> Any:
+    def _then_wait(self, call: Callable[[int], None]) -> Any:
         @functools.wraps(call)
         def wait(unit: int) -> None:
             call(unit)
-            self._fake.wait(session._gpu_stream or 0)
+            if self.waits:
+                self._fake.wait(self.current)
 
         return wait
+
+    def _read_before(self, kind: str, call: Callable[[int], None]) -> Any:
+        @functools.wraps(call)
+        def read(unit: int) -> None:
+            for slot in self.units[unit].slots if self.units and self.waits else ():
+                if kind == "reshard":
+                    self.read(f"{kind} {slot.name}", slot.address, slot.byte_count)
+                elif slot.grad is not None:
+                    grad = slot.grad
+                    byte_count = grad.numel() * grad.element_size()
+                    self.read(f"{kind} {slot.name}", grad.data_ptr(), byte_count)
+            call(unit)
+
+        return read
+
+
+def watch(module: Any) -> None:
+    """Turn the stream for each module without modules inside, forward and backward, and read there.
+
+    Before zinf.prepare().
+    """
+    for name, inner in module.named_modules():
+        if not list(inner.children()):
+            inner.register_forward_pre_hook(_turn)
+            inner.register_forward_hook(functools.partial(_watch_result, name))
+
+
+def _turn(*_: Any) -> None:
+    if FakeCuda.newest is not None:
+        FakeCuda.newest.turn()
+
+
+def _watch_result(name: str, module: Any, _: Any, result: Any) -> Any:
+    _read(f"forward {name}", module)
+    if not result.requires_grad:
+        return result
+    if not isinstance(module, torch.nn.Embedding):  # Its backward reads no values.
+        result.register_hook(lambda _: _read(f"backward {name}", module))
+    after = result * 1
+    after.register_hook(_turn)  # As autograd does before it calls hooks of `result`.
+    return after
+
+
+def _read(name: str, module: Any) -> None:
+    cuda = FakeCuda.newest
+    for parameter in module._parameters.values():
+        if cuda is not None and cuda.units and parameter is not None:
+            slot = parameter._zinf
+            wanted = cuda.wanted.get(slot.name)
+            cuda.read(f"{name} {slot.name}", slot.address, slot.byte_count, wanted)
 
 
 def install(stream_count: int = 0) -> None:

@@ -82,8 +82,13 @@ def prepared(
     fake_cuda.install(streams)
     optimizer = models.adamw(module) if optimizer is None else optimizer
     settings = {"socket_path": socket(), "timeout": 20, "device": device, **settings}
+    if device == "cuda" and streams:
+        fake_cuda.watch(module)
     module, optimizer = zinf.prepare(module, optimizer, **settings)
-    return module, optimizer, zinf.engine_of(module)
+    engine = zinf.engine_of(module)
+    if device == "cuda":
+        engine.device.units = engine.units
+    return module, optimizer, engine
 
 
 def train_rank(
@@ -99,6 +104,8 @@ def train_rank(
     values = models.values(module)
     stats = engine.session.gpu_stats() if device == "cuda" else None
     chunks = 0 if stats is None else stats.param_budget_bytes // CHUNK
+    wrong = engine.device.wrong_reads() if device == "cuda" else []
+    assert not wrong, wrong
     figures = None if stats is None else (stats.to_gpu_count, stats.hit_count, chunks)
     engine.close()
     send((numbers, values, figures))
@@ -490,8 +497,41 @@ class Choice(unittest.TestCase):
                         devices.Cuda(0)._uuid()
 
 
+class Branches(torch.nn.Module):
+    """A block whose branches take streams of their own, under watch()."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.left(x) + self.right(x)
+
+
+def read_on_two_streams(send: Any, turns: int) -> None:
+    """Only the order of streams brings values: the host waits for none."""
+    blocks = torch.nn.Sequential(*(Branches() for _ in range(5))).requires_grad_(False)
+    plain = torch.nn.Sequential(blocks, torch.nn.Linear(64, 1))  # No gradient of a block comes.
+    wanted = {
+        name: bytes(item.detach().view(torch.uint8).reshape(-1).tolist())
+        for name, item in plain.named_parameters()
+    }
+    module, _, engine = prepared(plain, "cuda", 2, **ZERO3, **THREE)
+    cuda = engine.device
+    cuda.wanted, cuda.waits = wanted, False
+    for _ in range(turns):
+        cuda.turn()
+    module(torch.ones(4, 64, requires_grad=True)).sum().backward()
+    send(cuda.wrong_reads())
+
+
 class Order(unittest.TestCase):
-    """Streams, seen by a session that records its calls."""
+    """Streams, of the fake driver and seen by a session that records its calls."""
+
+    def test_of_branches_of_a_unit(self) -> None:
+        for turns in range(2):
+            with self.subTest(turns=turns):
+                self.assertEqual(run(read_on_two_streams, turns, fake="order=late"), [[]])
 
     def test_follows_the_current_stream_of_torch(self) -> None:
         session = mock.Mock()

@@ -73,6 +73,7 @@ class Engine:
         self.session = session
         self.model = model
         self.device = Device() if device is None else device
+        self.is_gpu = self.device.is_gpu
         self.dtype = dtype
         self.units: list[Unit] = []
         self.blob_source: Callable[[], bytes] | None = None  # asked at each step
@@ -236,8 +237,11 @@ class Engine:
     # ---- units come and go ----
 
     def order(self) -> None:
-        """Let what torch's current stream is given next come behind the former uses of units."""
-        if self.device.is_gpu and not self.session.is_closed:
+        """Let what torch's current stream is given next come behind the former uses of units.
+
+        On a GPU alone: callers look at is_gpu before.
+        """
+        if not self.session.is_closed:
             self.device.order(self.session)
 
     def bring(self, unit: Unit) -> None:
@@ -283,7 +287,8 @@ class Engine:
             return
         unit.is_resident = unit.is_part = False
         if not self.session.is_closed:
-            self.order()
+            if self.is_gpu:
+                self.order()
             self.session.reshard(unit.index)
 
     def _note(self, unit: Unit) -> None:
@@ -389,8 +394,11 @@ class Engine:
                 )
             if not self._in_backward:
                 self._in_backward = hooks.queue_at_end(self._end_backward)
-            if keeps and not unit.is_kept:
-                unit.keep()
+            if keeps:
+                if not unit.is_kept:
+                    unit.keep()
+                elif self.is_gpu:  # A branch of the unit may have another stream.
+                    self.order()
 
         return hook
 

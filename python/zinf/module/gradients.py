@@ -138,7 +138,8 @@ class Gradients:
         """Have `add` put a gradient into zinf, unless another rank discards the step."""
         if self.canceled is not None or slot.grad is None:  # None: it is in no optimizer
             return
-        self.engine.order()
+        if self.engine.is_gpu:
+            self.engine.order()
         try:
             if self._is_apart(slot):
                 self._add_apart(slot, slot.grad, add)
@@ -176,7 +177,8 @@ class Gradients:
         beside, slot.beside = slot.beside, None
         if beside is None or slot.grad is None or self.canceled is not None:
             return
-        self.engine.order()
+        if self.engine.is_gpu:
+            self.engine.order()
         self._open(slot)
         with NoDispatch(), torch.no_grad():
             _put(slot.grad, beside, not slot.rounds)
@@ -229,7 +231,8 @@ class Gradients:
         return count == len(unit.trained)
 
     def _hand(self, unit: Unit) -> None:
-        self.engine.order()
+        if self.engine.is_gpu:
+            self.engine.order()
         try:
             self.engine.session.reduce(unit.index)
         except Canceled as error:
@@ -279,7 +282,8 @@ class Gradients:
         ]
         if missing and not self.finds_unused:
             raise MissingGradient(_missing_text(missing))
-        self.engine.order()
+        if self.engine.is_gpu:
+            self.engine.order()
         for unit in units:
             if unit.is_handed or not unit.trained:
                 continue

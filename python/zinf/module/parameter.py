@@ -236,7 +236,7 @@ def _compute(
     if out is not None:
         _refuse_targets(func, out)
     held = []
-    if slots:
+    if slots and slots[0].unit.engine.is_gpu:
         slots[0].unit.engine.order()
     try:
         for slot in slots:

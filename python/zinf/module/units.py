@@ -152,7 +152,8 @@ class Unit:
 
     def hold(self) -> None:
         """Have the parameters present until release(). Calls nest."""
-        self.engine.order()
+        if self.engine.is_gpu:
+            self.engine.order()
         if not self.holds:
             self.engine.bring(self)
         self.holds += 1

@@ -525,6 +525,20 @@ def read_on_two_streams(send: Any, turns: int) -> None:
     send(cuda.wrong_reads())
 
 
+def order_in_a_child(send: Any) -> None:
+    module, _, engine = prepared(models.model(), "cuda")
+    weight = module.blocks[0].mix.weight
+    # As torch.cuda in a child.
+    no_cuda = mock.Mock(side_effect=RuntimeError("Cannot re-initialize CUDA"))
+    with (
+        mock.patch.object(engine.session, "_is_forked", True),
+        mock.patch.multiple(engine.device, _stream=no_cuda, _is_capturing=no_cuda),
+    ):
+        refused(zinf.ForkedChild, "forked child", weight.sum)
+    engine.close(delete_job=True)
+    send("good")
+
+
 class Order(unittest.TestCase):
     """Streams, of the fake driver and seen by a session that records its calls."""
 
@@ -534,25 +548,42 @@ class Order(unittest.TestCase):
                 self.assertEqual(run(read_on_two_streams, turns, fake="order=late"), [[]])
 
     def test_follows_the_current_stream_of_torch(self) -> None:
-        session = mock.Mock()
+        session = mock.Mock(_gpu_stream=0)
+        session.gpu_stream.side_effect = lambda stream: setattr(session, "_gpu_stream", stream)
         cuda = devices.Cuda(0)
-        streams = [0, 0, 7, 7, 0]
         with (
-            mock.patch.object(cuda, "_stream", side_effect=streams),
-            mock.patch.object(cuda, "_is_capturing", return_value=False),
+            mock.patch.object(cuda, "_stream", side_effect=[0, 0, 7, 7, 0, 0]),
+            mock.patch.object(cuda, "_is_capturing", return_value=False) as asked,
         ):
-            for _ in range(5):
-                cuda.order(session)
+            for is_coming in (False, False, False, False, False, True):
+                cuda.order(session, is_coming=is_coming)
         told = [call.args[0] for call in session.gpu_stream.call_args_list]
-        self.assertEqual(told, [0, 0, 7, 7, 0])
+        self.assertEqual(told, [7, 0])
+        self.assertEqual(asked.call_count, 3)  # of the changes, and of the unit
+
+    def test_asks_torch_for_the_number_of_the_stream(self) -> None:
+        with mock.patch.object(devices, "_current_stream", lambda index: 10 + index):
+            self.assertEqual(devices.Cuda(3)._stream(), 13)
+        stream = mock.Mock(cuda_stream=5)
+        with (
+            mock.patch.object(devices, "_current_stream", None),
+            mock.patch.object(torch.cuda, "current_stream", return_value=stream) as asked,
+        ):
+            self.assertEqual(devices.Cuda(3)._stream(), 5)
+        asked.assert_called_once_with(torch.device("cuda", 3))
 
     def test_of_a_cuda_graph_is_refused(self) -> None:
         cuda = devices.Cuda(0)
-        with (
-            mock.patch.object(cuda, "_is_capturing", return_value=True),
-            self.assertRaisesRegex(zinf.Unsupported, "CUDA graphs"),
-        ):
-            cuda.order(mock.Mock())
+        for known, is_coming in ((4, False), (5, True)):
+            with (
+                mock.patch.object(cuda, "_stream", return_value=5),
+                mock.patch.object(cuda, "_is_capturing", return_value=True),
+                self.assertRaisesRegex(zinf.Unsupported, "CUDA graphs"),
+            ):
+                cuda.order(mock.Mock(_gpu_stream=known), is_coming=is_coming)
+
+    def test_in_a_forked_child_is_refused_by_name(self) -> None:
+        run(order_in_a_child)
 
 
 class Tensors(unittest.TestCase):

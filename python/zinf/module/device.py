@@ -72,8 +72,11 @@ class Device:
         """Return a tensor over the memory of this rank's gradient of a parameter."""
         return tensor_at(session.grad_address(index), shape, dtype)
 
-    def order(self, session: Session) -> None:
-        """Order what torch's current stream is given next behind the former uses of units."""
+    def order(self, session: Session, *, is_coming: bool = False) -> None:
+        """Order what torch's current stream is given next behind the former uses of units.
+
+        is_coming: of a unit that is held from now on.
+        """
 
     def move_others(self, model: nn.Module, managed: Iterable[Any]) -> None:
         """Move what zinf does not hold to the device: buffers, and parameters beside `managed`."""
@@ -143,6 +146,10 @@ def from_address(
     return from_capsule(new(block, b"dltensor", None))  # type: ignore[no-any-return]
 
 
+# Makes no object of Python; None: this torch has none.
+_current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+
 class Cuda(Device):
     """A GPU of NVIDIA. index: of the GPUs that this process sees."""
 
@@ -201,6 +208,8 @@ class Cuda(Device):
 
     def _stream(self) -> int:
         """Return torch's current stream of this thread, as a CUstream."""
+        if _current_stream is not None:
+            return int(_current_stream(self.index))
         return int(torch.cuda.current_stream(self.place).cuda_stream)
 
     def _is_capturing(self) -> bool:
@@ -235,14 +244,24 @@ class Cuda(Device):
         address = session.gpu_grad_address(index)
         return from_address(address, shape, dtype, self.dlpack_type, self.index)
 
-    def order(self, session: Session) -> None:
-        """Order what the current stream is given next. Raises Unsupported in a CUDA graph."""
+    def order(self, session: Session, *, is_coming: bool = False) -> None:
+        """Order what the current stream is given next.
+
+        Raises Unsupported in a CUDA graph. One begins on a stream of its own, so that a stream
+        that has not changed is asked only where a unit comes. Raises ForkedChild.
+        """
+        session._use()
+        stream = self._stream()
+        is_other = stream != session._gpu_stream
+        if not (is_other or is_coming):
+            return
         if self._is_capturing():
             raise Unsupported(
                 "CUDA graphs of a model in zinf: a graph would repeat kernels without the copies "
                 "that bring parameters. Run the model outside torch.cuda.graph()"
             )
-        session.gpu_stream(self._stream())
+        if is_other:
+            session.gpu_stream(stream)
 
     def move_others(self, model: nn.Module, managed: Iterable[Any]) -> None:
         """Move what zinf does not hold."""

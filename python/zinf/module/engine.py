@@ -236,13 +236,14 @@ class Engine:
 
     # ---- units come and go ----
 
-    def order(self) -> None:
+    def order(self, *, is_coming: bool = False) -> None:
         """Let what torch's current stream is given next come behind the former uses of units.
 
-        On a GPU alone: callers look at is_gpu before.
+        On a GPU alone: callers look at is_gpu before. is_coming: of a unit that is held from now
+        on.
         """
         if not self.session.is_closed:
-            self.device.order(self.session)
+            self.device.order(self.session, is_coming=is_coming)
 
     def bring(self, unit: Unit) -> None:
         """Have the parameters of a unit present. Unit.hold() calls it."""

@@ -153,7 +153,7 @@ class Unit:
     def hold(self) -> None:
         """Have the parameters present until release(). Calls nest."""
         if self.engine.is_gpu:
-            self.engine.order()
+            self.engine.order(is_coming=True)
         if not self.holds:
             self.engine.bring(self)
         self.holds += 1

@@ -73,6 +73,7 @@ def prepare(
         group_count=max(1, len(groups)),
     )
     width = width_of(dtype)
+    device.param_bytes = width * sum(plan.element_count() for plan in plans)
     merged = _with_budgets(merged, plans, width)
     if merged.private_dir is not None:
         elements = sum(item.numel() for plan in plans for _, item in plan.parameters)

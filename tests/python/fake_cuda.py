@@ -69,6 +69,7 @@ class FakeCuda(device.Cuda):
     driver = DRIVER
     stream_count = 0  # streams that turn() makes current; 0: the default stream
     newest: FakeCuda | None = None  # what hooks of watch() turn
+    free_bytes = 1 << 30  # of the driver
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -88,6 +89,9 @@ class FakeCuda(device.Cuda):
 
     def _uuid(self) -> str:
         return f"GPU-fa4e0000-0000-0000-0000-{self.index:012x}"
+
+    def _free_bytes(self) -> int:
+        return self.free_bytes
 
     def _stream(self) -> int:
         return self.current

@@ -215,6 +215,7 @@ def look_at_values(send: Any, folder: str) -> None:
     """What reads and writes parameters, with memory for three units."""
     module, optimizer, engine = prepared(models.model(count=5), "cuda", **ZERO3, **THREE)
     plain = models.model(count=5)
+    assert engine.device.param_bytes == 4 * sum(item.numel() for item in plain.parameters())
     models.train(plain, models.adamw(plain), steps=1)
     for name, value in models.model(count=5).state_dict().items():
         assert torch.equal(module.state_dict()[name], value), name
@@ -421,6 +422,31 @@ class Failures(unittest.TestCase):
             kind, text = self.failure("")
         self.assertEqual(kind, "GpuFailed", text)
         self.assertIn("zinfd has no GPU", text)
+
+
+class Budgets(unittest.TestCase):
+    """What libzinf is asked for, with a driver that is not there."""
+
+    def asked(self, param_bytes: int, free_bytes: int, **settings: Any) -> int:
+        session = mock.Mock(config=zinf.Config(**settings))
+        cuda = devices.Cuda(1)
+        cuda.param_bytes = param_bytes
+        free = {1: (free_bytes, 1 << 40)}
+        with (
+            mock.patch.multiple(cuda, _uuid=lambda: "GPU-1", _stream=lambda: 0),
+            mock.patch.object(torch.cuda, "empty_cache") as empty_cache,
+            mock.patch.object(torch.cuda, "mem_get_info", free.__getitem__, create=True),
+        ):
+            cuda.open(session)
+        given = session.gpu_open.call_args.kwargs["param_budget_bytes"]
+        self.assertEqual(empty_cache.called, not settings)
+        return int(given)
+
+    def test_leave_half_of_the_free_memory_to_torch(self) -> None:
+        self.assertEqual(self.asked(500, 1000), 0)
+        self.assertEqual(self.asked(501, 1000), 500)
+        self.assertEqual(self.asked(5000, 1000), 500)
+        self.assertEqual(self.asked(5000, 1000, gpu_param_budget_bytes=700), 700)
 
 
 class Choice(unittest.TestCase):

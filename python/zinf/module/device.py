@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Cuda", "Device", "find", "from_address", "settle", "tensor_at"]
 
 _CPU = torch.device("cpu")
+_PARAM_PART = 2  # of what a GPU has free: parameters take one of these parts, torch has the others
 
 
 def tensor_at(address: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -52,6 +53,7 @@ class Device:
 
     def __init__(self, place: torch.device = _CPU) -> None:
         self.place = place  # where torch has the parameters
+        self.param_bytes = 0  # of the parameters of the model, before open()
 
     def open(self, session: Session) -> None:
         """Give the rank memory of the device. Before the units are added."""
@@ -215,12 +217,26 @@ class Cuda(Device):
     def _is_capturing(self) -> bool:
         return torch.cuda.is_current_stream_capturing()
 
+    def _free_bytes(self) -> int:
+        """Return what the driver has free, when torch has given back what it does not use."""
+        torch.cuda.empty_cache()
+        return int(torch.cuda.mem_get_info(self.index)[0])
+
+    def _param_budget(self) -> int:
+        """Return the default of gpu_param_budget_bytes. 0: libzinf chooses.
+
+        libzinf knows what zinfd has not given out. What torch, its libraries and other processes
+        have is known to the driver only.
+        """
+        part = self._free_bytes() // _PARAM_PART
+        return part if self.param_bytes > part else 0
+
     def open(self, session: Session) -> None:
         """Give the rank memory of the GPU, with the budgets of the settings."""
         config = session.config
         session.gpu_open(
             self._uuid(),
-            param_budget_bytes=config.gpu_param_budget_bytes,
+            param_budget_bytes=config.gpu_param_budget_bytes or self._param_budget(),
             grad_budget_bytes=config.gpu_grad_budget_bytes,
             stream=self._stream(),
             driver=self.driver,

@@ -22,7 +22,7 @@ from typing import Any, Callable
 
 from . import admin, private
 from .config import Config
-from .errors import Busy, InvalidArgument
+from .errors import Busy, InvalidArgument, NoSpace
 from .libzinf import load
 from .module import parameter, units
 from .module.engine import Engine
@@ -138,7 +138,8 @@ def _end() -> None:
 def restore(engine: Engine, snapshot: str) -> None:
     """Return a model to a snapshot, "JOB/NAME": parameters, optimizer state, step. Collective.
 
-    The parameters get other addresses: views of them that were made before are invalid.
+    The parameters get other addresses: views of them that were made before are invalid. On a GPU
+    both jobs have memory meanwhile. Raises NoSpace; the model then keeps its former job.
     """
     former = engine.session
     engine.discard()
@@ -152,6 +153,17 @@ def restore(engine: Engine, snapshot: str) -> None:
         _add_model(session, engine)
         session.load(snapshot)
         session.materialize()
+    except NoSpace as error:
+        session.close()
+        if not engine.device.is_gpu:
+            raise
+        raise NoSpace(
+            f"{error}. The GPU memory that the model had before stays charged until the process "
+            "ends: give parameters and gradients at most half of the GPU (gpu_param_budget_bytes, "
+            "gpu_grad_budget_bytes). In a new process Trainer's resume_from_checkpoint and "
+            "zinf.prepare(snapshot=) need the memory once",
+            error.errno,
+        ) from error
     except BaseException:
         session.close()
         raise

@@ -282,6 +282,20 @@ def restore_a_snapshot(send: Any) -> None:
     send("good")
 
 
+def restore_without_room(send: Any) -> None:
+    """The second session of the process finds no GPU memory."""
+    module, optimizer, engine = prepared(models.model(), "cuda", job="full", **models.NVME)
+    models.train(module, optimizer, steps=1)
+    engine.snapshot("kept")
+    error = zinf.NoSpace("GPU-0 has room for 1 GiB of this rank")
+    with mock.patch.object(zinf.Session, "materialize", side_effect=error):
+        text = "room for 1 GiB.*gpu_param_budget_bytes.*In a new process"
+        refused(zinf.NoSpace, text, lambda: scratch.restore(engine, "full/kept"))
+    models.train(module, optimizer, steps=1)
+    engine.close(delete_job=True)
+    send("good")
+
+
 class Buffered(torch.nn.Module):
     """Parameters with a buffer that two modules share, and integers."""
 
@@ -303,6 +317,9 @@ class Values(unittest.TestCase):
 
     def test_return_to_a_snapshot_in_one_process(self) -> None:
         run(restore_a_snapshot, fake="order=late")
+
+    def test_do_not_return_where_the_gpu_has_no_room_for_both(self) -> None:
+        run(restore_without_room, fake="order=late")
 
     def test_beside_zinf_are_moved_to_the_device(self) -> None:
         model = Buffered()

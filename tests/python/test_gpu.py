@@ -29,6 +29,7 @@ import torch_models as models
 import zinf
 from zinf import checkpoint, scratch
 from zinf.module import device as devices
+from zinf.module import units
 
 CHUNK = fake_cuda.CHUNK
 STEPS = 4
@@ -323,13 +324,54 @@ class Values(unittest.TestCase):
 
     def test_beside_zinf_are_moved_to_the_device(self) -> None:
         model = Buffered()
+        managed = [*model.linear.parameters(), *model.norm.parameters()]
+        former = {name: item for name, item in model.named_buffers()}
         cuda = devices.Cuda(0)
-        moves = []
-        with mock.patch.object(torch.Tensor, "to", lambda self, where: moves.append(where) or self):
-            cuda.move_others(model, [*model.linear.parameters(), *model.norm.parameters()])
-        # table, running mean and variance, count of batches; the parameter of integers.
-        self.assertEqual(moves, [cuda.place] * 5)
+        cuda.place = torch.device("cpu")
+        cuda.move_others(model, managed)
+        for name, item in model.named_buffers():
+            self.assertIs(item, former[name])
+
+        copies: dict[int, Any] = {}
+
+        def copy_of(item: Any, place: Any) -> Any:
+            self.assertEqual(place, torch.device("cuda", 1))
+            return copies.setdefault(item.data_ptr(), item.detach().clone())
+
+        cuda.place = torch.device("cuda", 1)
+        data = model.count.data_ptr()
+        with mock.patch.object(torch.Tensor, "to", copy_of):
+            cuda.move_others(model, managed)
+        self.assertEqual(len(copies), 5)  # table, mean, variance, count of batches; integers
+        for name, item in model.named_buffers():
+            self.assertIs(item, copies[former[name].data_ptr()], name)
+        self.assertEqual(model.count.data_ptr(), copies[data].data_ptr())
         self.assertIs(model.table, model.norm.table)
+
+    def test_of_another_gpu_are_moved(self) -> None:
+        """A tensor of another GPU is moved, one of this GPU stays."""
+        places = {"there": torch.device("cuda", 1), "here": torch.device("cuda", 0)}
+        module = torch.nn.Module()
+        items = {name: mock.Mock(device=place) for name, place in places.items()}
+        module._buffers.update(items)
+        cuda = devices.Cuda(0)
+        cuda.move_others(module, [])
+        items["there"].to.assert_called_once_with(cuda.place)
+        items["here"].to.assert_not_called()
+        self.assertIs(module._buffers["there"], items["there"].to.return_value)
+        self.assertIs(module._buffers["here"], items["here"])
+
+    def test_on_two_gpus_are_refused(self) -> None:
+        plan = units.Plan("block", [torch.nn.Module()])
+        for name, index in (("a", 0), ("b", 0), ("c", 1)):
+            item = mock.Mock(device=torch.device("cuda", index), dtype=torch.float32)
+            plan.parameters.append((name, item))
+        with self.assertRaisesRegex(zinf.InvalidArgument, "'a' is on cuda:0, and 'c' on cuda:1"):
+            units.check_parameters([plan], None, torch.device("cuda", 0))
+        del plan.parameters[2]
+        self.assertIs(
+            units.check_parameters([plan], None, torch.device("cuda", 1)), torch.float32
+        )
 
 
 # ---- other ways in ----

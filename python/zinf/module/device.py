@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cuda", "Device", "find", "from_address", "settle", "tensor_at"]
 
-_CPU = torch.device("cpu")
+_CPU, _META = torch.device("cpu"), torch.device("meta")
 _PARAM_PART = 2  # of what a GPU has free: parameters take one of these parts, torch has the others
 
 
@@ -280,18 +280,19 @@ class Cuda(Device):
             session.gpu_stream(stream)
 
     def move_others(self, model: nn.Module, managed: Iterable[Any]) -> None:
-        """Move what zinf does not hold."""
+        """Move what zinf does not hold, also from another GPU."""
         known = {id(item) for item in managed}
         moved: dict[int, Any] = {}  # a buffer of several modules stays one
         for module in model.modules():
             for name, item in module._buffers.items():
-                if item is not None and item.device.type not in ("meta", self.place.type):
+                if item is not None and item.device not in (_META, self.place):
                     if id(item) not in moved:
                         moved[id(item)] = item.to(self.place)
                     module._buffers[name] = moved[id(item)]
             for item in module._parameters.values():
-                if item is not None and id(item) not in known and item.device.type != "meta":
-                    item.data = item.data.to(self.place)
+                if item is None or id(item) in known or item.device in (_META, self.place):
+                    continue
+                item.data = item.data.to(self.place)
 
 
 def find(config: Config, parameters: Iterable[Any] = ()) -> Device:

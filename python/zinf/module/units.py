@@ -387,6 +387,7 @@ def check_parameters(
     computes the model.
     """
     types: dict[torch.dtype, list[str]] = {}
+    gpus: dict[torch.device, str] = {}
     for plan in plans:
         for name, parameter in plan.parameters:
             if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
@@ -399,7 +400,15 @@ def check_parameters(
                     f"'{place}': move the model there with model.cpu(), or give device='cuda' for "
                     "a GPU of NVIDIA"
                 )
+            if parameter.device.type == "cuda":
+                gpus.setdefault(parameter.device, name)
             types.setdefault(parameter.dtype, []).append(name)
+    if len(gpus) > 1:
+        (one, first), (other, second), *_ = gpus.items()
+        raise InvalidArgument(
+            f"parameter '{first}' is on {one}, and '{second}' on {other}: zinf computes a model on "
+            "one GPU in each process. Load it on the CPU, without device_map"
+        )
     if param_dtype is not None:
         return getattr(torch, param_dtype)  # type: ignore[no-any-return]
     if len(types) > 1:

@@ -516,12 +516,15 @@ class Choice(unittest.TestCase):
         return str(devices.find(zinf.Config(device=device), given).place)
 
     def test_is_that_of_the_model_unless_it_is_named(self) -> None:
-        with mock.patch.multiple(
-            torch.cuda,
-            is_available=lambda: True,
-            device_count=lambda: 4,
-            current_device=lambda: 0,
-            set_device=lambda index: None,
+        with (
+            mock.patch.object(torch.version, "cuda", "12.4"),
+            mock.patch.multiple(
+                torch.cuda,
+                is_available=lambda: True,
+                device_count=lambda: 4,
+                current_device=lambda: 0,
+                set_device=lambda index: None,
+            ),
         ):
             self.assertEqual(self.found(), "cpu")
             self.assertEqual(self.found(a="cpu", b="cuda:1"), "cuda:1")
@@ -558,6 +561,31 @@ class Choice(unittest.TestCase):
         self.assertEqual(devices.settle(zinf.Config(device="cpu"), cpu, "x").device, "cpu")
         with self.assertRaisesRegex(zinf.InvalidArgument, "Trainer computes on 'cuda:0'"):
             devices.settle(zinf.Config(device="cpu"), torch.device("cuda", 0), "Trainer")
+
+    def test_of_a_framework_has_the_same_index(self) -> None:
+        one = torch.device("cuda", 1)
+        with (
+            mock.patch.object(devices, "has_cuda", return_value=True),
+            mock.patch.object(torch.cuda, "current_device", return_value=1),
+            mock.patch.object(torch.cuda, "set_device") as set_device,
+        ):
+            for name in ("cuda", "cuda:1"):
+                self.assertEqual(devices.settle(zinf.Config(device=name), one, "x").device, "cuda:1")
+            bare = devices.settle(zinf.Config(device="cuda:1"), torch.device("cuda"), "x")
+            self.assertEqual(bare.device, "cuda:1")
+            for place in (torch.device("cuda", 0), torch.device("cpu", 0)):
+                with self.assertRaisesRegex(zinf.InvalidArgument, f"'cuda:1', but x .*'{place}'"):
+                    devices.settle(zinf.Config(device="cuda:1"), place, "x")
+            with self.assertRaisesRegex(zinf.InvalidArgument, "cuda:2.*'cuda'"):
+                devices.settle(zinf.Config(device="cuda:2"), torch.device("cuda"), "x")
+        set_device.assert_not_called()
+
+    def test_of_a_framework_on_the_cpu_says_why(self) -> None:
+        with (
+            mock.patch.object(torch.version, "cuda", None),
+            self.assertRaisesRegex(zinf.Unsupported, "without CUDA"),
+        ):
+            devices.settle(zinf.Config(device="cuda"), torch.device("cpu"), "x")
 
     def test_of_a_uuid(self) -> None:
         known = mock.Mock(uuid="0a-1", spec=["uuid", "name"])

@@ -31,7 +31,7 @@ from ..width import width_of
 if TYPE_CHECKING:
     from ..session import Session
 
-__all__ = ["Cuda", "Device", "find", "from_address", "settle", "tensor_at"]
+__all__ = ["Cuda", "Device", "find", "from_address", "has_cuda", "settle", "tensor_at"]
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 _PARAM_PART = 2  # of what a GPU has free: parameters take one of these parts, torch has the others
@@ -152,6 +152,24 @@ def from_address(
 _current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
+def has_cuda() -> bool:
+    """Whether torch has a GPU of NVIDIA. One of AMD is torch.cuda's too."""
+    return torch.version.cuda is not None and torch.cuda.is_available()
+
+
+def _need_cuda() -> None:
+    if has_cuda():
+        return
+    if torch.version.cuda is None:
+        reason = "was built without CUDA: install a torch with CUDA"
+    else:
+        reason = "finds no GPU: see nvidia-smi and CUDA_VISIBLE_DEVICES"
+    raise Unsupported(
+        f"device is 'cuda', and this torch ({torch.__version__}) {reason}, or compute on the CPU "
+        "with device='cpu' (ZINF_DEVICE=cpu)"
+    )
+
+
 class Cuda(Device):
     """A GPU of NVIDIA. index: of the GPUs that this process sees."""
 
@@ -169,15 +187,7 @@ class Cuda(Device):
 
         Raises Unsupported where torch has no GPU, InvalidArgument where it has no such one.
         """
-        if not torch.cuda.is_available():
-            if torch.version.cuda is None:
-                reason = "was built without CUDA: install a torch with CUDA"
-            else:
-                reason = "finds no GPU: see nvidia-smi and CUDA_VISIBLE_DEVICES"
-            raise Unsupported(
-                f"device is 'cuda', and this torch ({torch.__version__}) {reason}, or compute on "
-                "the CPU with device='cpu' (ZINF_DEVICE=cpu)"
-            )
+        _need_cuda()
         count, is_free = torch.cuda.device_count(), index is None
         if index is None:
             index = torch.cuda.current_device()
@@ -306,23 +316,39 @@ def find(config: Config, parameters: Iterable[Any] = ()) -> Device:
         name = next((str(item.device) for item in parameters if item.device.type == "cuda"), "cpu")
     if name == "cpu":
         return Device()
+    return Cuda.find(_index_of(name))
+
+
+def _index_of(name: str) -> int | None:
+    """Return N of "cuda:N"; None: "cuda" alone."""
     _, _, index = name.partition(":")
-    return Cuda.find(int(index) if index else None)
+    return int(index) if index else None
 
 
 def settle(config: Config, place: torch.device, owner: str) -> Config:
     """Return settings for a framework that computes on `place`.
 
-    owner: says so. Raises InvalidArgument where the settings name a device of another type.
+    owner: says so. Raises InvalidArgument where the settings name another device; Unsupported where
+    that is a GPU, and torch has none.
     """
     if place.type not in ("cpu", "cuda"):
         return config
-    if config.device is None:  # Accelerate names the CPU of a rank cpu:0.
+    name = config.device
+    if name is None:  # Accelerate names the CPU of a rank cpu:0.
         return config.replace(device="cpu" if place.type == "cpu" else str(place))
-    found = find(config)
-    if found.place.type != place.type:
+    if name == "cpu":
+        index, is_same = None, place.type == "cpu"
+    else:
+        index = _index_of(name)
+        # A GPU of the tests has its tensors on the CPU.
+        is_same = Cuda(index or 0).place.type == place.type
+    if is_same and place.type == "cuda" and index is not None:
+        is_same = index == (torch.cuda.current_device() if place.index is None else place.index)
+    if not is_same:
+        if place.type == "cpu":
+            _need_cuda()
         raise InvalidArgument(
-            f"device is '{config.device}', but {owner} computes on '{place}': choose the device "
-            "there, and leave the setting (ZINF_DEVICE) out"
+            f"device is '{name}', but {owner} computes on '{place}': choose the device there, and "
+            "leave the setting (ZINF_DEVICE) out"
         )
-    return config
+    return config.replace(device=str(place)) if name == "cuda" == place.type else config

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """deepspeed.get_accelerator() for scripts: the device on which zinf.initialize() computes models.
 
-It is the GPU where torch has one, else the CPU. The setting `device` does not change it.
+It is the GPU where torch has one of NVIDIA, else the CPU; with ZINF_DEVICE=cpu the CPU. The
+setting `device` of one call does not change it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import os
 from typing import Any
 
 import torch
+
+from .module.device import has_cuda
 
 __all__ = ["CpuAccelerator", "CudaAccelerator", "get_accelerator"]
 
@@ -119,7 +122,7 @@ class CudaAccelerator(CpuAccelerator):
 
     def is_available(self) -> bool:
         """Whether there is a GPU."""
-        return torch.cuda.is_available()
+        return has_cuda()
 
     def device_name(self, device_index: int | None = None) -> str:
         """Return the name of a device; of all of them without an index."""
@@ -203,8 +206,9 @@ _accelerator: CpuAccelerator | None = None
 
 
 def get_accelerator() -> CpuAccelerator:
-    """Return the accelerator: GPUs where torch has one, else the CPU."""
+    """Return the accelerator: GPUs where torch has one, unless ZINF_DEVICE=cpu; else the CPU."""
     global _accelerator  # noqa: PLW0603 - one for the process
     if _accelerator is None:
-        _accelerator = CudaAccelerator() if torch.cuda.is_available() else CpuAccelerator()
+        is_on_cpu = os.environ.get("ZINF_DEVICE", "").strip().lower() == "cpu"
+        _accelerator = CudaAccelerator() if has_cuda() and not is_on_cpu else CpuAccelerator()
     return _accelerator

@@ -49,6 +49,8 @@ __all__ = ["Session", "StateKind", "StepOptions", "StepStats"]
 _SLICE_MS = 200  # of a wait, without zinf_interrupt()
 _RETRY_S = 0.05  # between two looks for a daemon
 _END_S = 10.0  # for the ranks of a former start to be seen as ended
+_NO_GPU = (errno.ENODEV, errno.ENOTSUP)  # of zinf_gpu_open(), and that is none for zinf
+_ON_CPU = ", or compute on the CPU with device='cpu' (ZINF_DEVICE=cpu)"
 _CUDA_CODE = re.compile(r"\bCUDA(_ERROR_\w+ \(\d+\)| error \d+)")  # in libzinf's sentences
 
 
@@ -392,9 +394,10 @@ class Session:
             self._wait_call(self._function("zinf_gpu_open"), c.byref(options))
         except ZinfError as error:
             self._gpu_stream = None
-            if error.errno == errno.ENODEV:
-                raise GpuFailed(str(error), error.errno) from None
-            raise
+            if error.errno not in _NO_GPU:
+                raise
+            kind = GpuFailed if error.errno == errno.ENODEV else type(error)
+            raise kind(f"{error}{_ON_CPU}", error.errno) from None
 
     @property
     def has_gpu(self) -> bool:

@@ -27,6 +27,7 @@ import fake_cuda
 import house
 import torch_models as models
 import zinf
+from zinf import accelerator as accelerators
 from zinf import checkpoint, scratch
 from zinf.module import device as devices
 from zinf.module import units
@@ -369,9 +370,7 @@ class Values(unittest.TestCase):
         with self.assertRaisesRegex(zinf.InvalidArgument, "'a' is on cuda:0, and 'c' on cuda:1"):
             units.check_parameters([plan], None, torch.device("cuda", 0))
         del plan.parameters[2]
-        self.assertIs(
-            units.check_parameters([plan], None, torch.device("cuda", 1)), torch.float32
-        )
+        self.assertIs(units.check_parameters([plan], None, torch.device("cuda", 1)), torch.float32)
 
 
 # ---- other ways in ----
@@ -426,6 +425,27 @@ def shard(send: Any) -> None:
     send("good")
 
 
+def begin_where_torch_has_a_gpu(send: Any, version: str | None) -> None:
+    """The device that the two entries choose by themselves."""
+    fake_cuda.install()
+    found = []
+    with (
+        mock.patch.object(torch.version, "cuda", version),
+        mock.patch.object(torch.cuda, "is_available", return_value=True),
+    ):
+        config = {"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "AdamW"}}
+        engine, *_ = zinf.initialize(model=models.model(), config=config)
+        found.append(engine.zinf.device.is_gpu)
+        engine.zinf.close(delete_job=True)
+        module = models.model()
+        zinf.fully_shard(module)
+        models.adamw(module)
+        sharded = zinf.engine_of(module)
+        found.append(sharded.device.is_gpu)
+        sharded.close(delete_job=True)
+    send(found)
+
+
 class Entries(unittest.TestCase):
     def test_of_deepspeed(self) -> None:
         run(initialize, fake="order=late")
@@ -477,10 +497,12 @@ class Failures(unittest.TestCase):
     def test_without_a_gpu(self) -> None:
         kind, text = self.failure("no=vmm")
         self.assertEqual(kind, "Unsupported", text)
+        self.assertIn("or compute on the CPU with device='cpu' (ZINF_DEVICE=cpu)", text)
         with mock.patch(f"{__name__}.socket", house.socket_path):
             kind, text = self.failure("")
         self.assertEqual(kind, "GpuFailed", text)
         self.assertIn("zinfd has no GPU", text)
+        self.assertIn("or compute on the CPU with device='cpu' (ZINF_DEVICE=cpu)", text)
 
 
 class Budgets(unittest.TestCase):
@@ -570,7 +592,9 @@ class Choice(unittest.TestCase):
             mock.patch.object(torch.cuda, "set_device") as set_device,
         ):
             for name in ("cuda", "cuda:1"):
-                self.assertEqual(devices.settle(zinf.Config(device=name), one, "x").device, "cuda:1")
+                self.assertEqual(
+                    devices.settle(zinf.Config(device=name), one, "x").device, "cuda:1"
+                )
             bare = devices.settle(zinf.Config(device="cuda:1"), torch.device("cuda"), "x")
             self.assertEqual(bare.device, "cuda:1")
             for place in (torch.device("cuda", 0), torch.device("cpu", 0)):
@@ -650,6 +674,36 @@ def order_in_a_child(send: Any) -> None:
         refused(zinf.ForkedChild, "forked child", weight.sum)
     engine.close(delete_job=True)
     send("good")
+
+
+class Presence(unittest.TestCase):
+    """Where a script does not name the device."""
+
+    def test_is_that_of_a_gpu_of_nvidia(self) -> None:
+        for version, has_device, device, expected in (
+            ("12.4", True, "", "cuda"),
+            ("12.4", True, "cuda:1", "cuda"),
+            ("12.4", True, "cpu", "cpu"),
+            ("12.4", False, "", "cpu"),
+            (None, True, "", "cpu"),  # ROCm
+        ):
+            with (
+                self.subTest(version=version, has_device=has_device, device=device),
+                mock.patch.object(torch.version, "cuda", version),
+                mock.patch.object(torch.cuda, "is_available", return_value=has_device),
+                mock.patch.dict(os.environ, ZINF_DEVICE=device),
+                mock.patch.object(accelerators, "_accelerator", None),
+            ):
+                found = accelerators.get_accelerator()
+                self.assertEqual(found._name, expected)
+                self.assertEqual(devices.has_cuda(), version is not None and has_device)
+                if expected == "cuda":
+                    self.assertTrue(found.is_available())
+
+    def test_of_the_entries_of_deepspeed_and_fsdp2(self) -> None:
+        for version in (None, "12.4"):
+            (found,) = run(begin_where_torch_has_a_gpu, version)
+            self.assertEqual(found, [version is not None] * 2)
 
 
 class Order(unittest.TestCase):

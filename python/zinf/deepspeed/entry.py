@@ -20,6 +20,7 @@ from .. import comm, optim, scratch
 from ..config import Config
 from ..errors import InvalidArgument, Unsupported
 from ..libzinf.structures import Optimizer
+from ..module.device import has_cuda
 from ..module.engine import engine_of
 from ..prepare import prepare
 from . import schedules
@@ -84,7 +85,7 @@ def initialize(
             "train_batch_size or train_micro_batch_size_per_gpu"
         )
     _check_type(model, file)
-    if merged.device is None and torch.cuda.is_available():
+    if merged.device is None and has_cuda():
         merged = merged.replace(device="cuda")
     if made is None and file.optimizer is not None:
         made = _from_file(parameters, file)

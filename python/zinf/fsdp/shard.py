@@ -25,6 +25,7 @@ from ..config import Config, check_names, is_deepspeed
 from ..errors import InvalidArgument
 from ..libzinf.structures import Offload
 from ..module import units
+from ..module.device import has_cuda
 from ..module.engine import Engine, engine_of
 from ..prepare import prepare
 from .policy import MixedPrecisionPolicy
@@ -109,7 +110,7 @@ def move(root: Shard, optimizer: Any) -> None:
     source, settings = _merge(members, root)
     is_named = "job" in settings or bool(os.environ.get("ZINF_JOB"))
     config = _with_ranks(Config.load(source, **settings))
-    if config.device is None and torch.cuda.is_available():
+    if config.device is None and has_cuda():
         config = config.replace(device="cuda")
     is_scratch = not (is_named or config.job)
     if is_scratch:

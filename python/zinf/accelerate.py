@@ -88,7 +88,8 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
                 "backoff": handler.backoff_factor,
                 "window": handler.growth_interval,
             }
-            self.scaler = LossScaler(self._zinf_engine)
+        # On a GPU the stock class makes one that is not enabled.
+        self.scaler = LossScaler(self._zinf_engine) if handler.enabled else None
 
     def _zinf_engine(self) -> Engine:
         engine = self.engine

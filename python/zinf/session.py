@@ -51,6 +51,7 @@ _RETRY_S = 0.05  # between two looks for a daemon
 _END_S = 10.0  # for the ranks of a former start to be seen as ended
 _NO_GPU = (errno.ENODEV, errno.ENOTSUP)  # of zinf_gpu_open(), and that is none for zinf
 _ON_CPU = ", or compute on the CPU with device='cpu' (ZINF_DEVICE=cpu)"
+_NO_STREAM = -1  # no CUstream has this value
 _CUDA_CODE = re.compile(r"\bCUDA(_ERROR_\w+ \(\d+\)| error \d+)")  # in libzinf's sentences
 
 
@@ -419,6 +420,7 @@ class Session:
     def gpu_stream(self, stream: int) -> None:
         """Order the calls from now on for another CUstream, which waits for the former one."""
         if stream != self._gpu_stream:
+            self._gpu_stream = _NO_STREAM  # A switch that fails is made again.
             self._call(self._function("zinf_gpu_stream"), stream or None)
             self._gpu_stream = stream
 

@@ -62,7 +62,8 @@ class GatheredParameters:
         block the parameters are ordinary tensors with memory of their own. At its end the values
         of this rank become those of all ranks and are committed, unit by unit. Units of which no
         value changed stay as they are; the optimizer state of the others becomes zero. Between
-        steps only, and collective.
+        steps only, and collective. On a GPU those tensors lie there, all at once: name as few as it
+        has room for.
     fwd_module: has no effect. enabled: False does nothing.
     """
 
@@ -170,10 +171,16 @@ class GatheredParameters:
                 if not flags[index] and not torch.equal(plain(slot.parameter), values[slot.index]):
                     flags[index] = 1
         if engine.session.world_size > 1:
-            if torch.distributed.get_backend() == "nccl":  # It takes no tensors of the CPU.
-                flags = flags.to(engine.device.place)
+            flags = flags.to(_place_for_collectives())
             torch.distributed.broadcast(flags, self.modifier_rank)
         return [unit for unit, flag in zip(units, flags.tolist()) if flag]
+
+
+def _place_for_collectives() -> torch.device:
+    """Return where torch.distributed takes tensors. NCCL takes none of the CPU."""
+    if torch.distributed.get_backend() == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
 
 
 def _give_memory(slot: Slot) -> torch.Tensor:

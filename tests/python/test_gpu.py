@@ -13,6 +13,7 @@ import copy
 import functools
 import itertools
 import os
+import pickle
 import subprocess
 import unittest
 from typing import Any, Callable
@@ -30,7 +31,7 @@ import zinf
 from zinf import accelerator as accelerators
 from zinf import checkpoint, scratch
 from zinf.module import device as devices
-from zinf.module import units
+from zinf.module import parameter, units
 
 CHUNK = fake_cuda.CHUNK
 STEPS = 4
@@ -224,6 +225,9 @@ def look_at_values(send: Any, folder: str) -> None:
     weight = module.blocks[0].mix.weight
     assert weight.sum().item() == models.model(count=5).blocks[0].mix.weight.sum().item()
     assert torch.equal(copy.deepcopy(module).head.weight, models.model(count=5).head.weight)
+    with mock.patch.object(parameter, "plain", wraps=parameter.plain) as copies:
+        assert torch.equal(pickle.loads(pickle.dumps(weight)), weight)
+    assert [call.kwargs for call in copies.call_args_list] == [{"is_on_host": True}]
     assert module.to("cpu").blocks[0].mix.weight is weight
     assert weight.storage().device == engine.device.place
     assert weight.data_ptr() == engine.session.gpu_param_address(weight._zinf.index)
@@ -326,7 +330,7 @@ class Values(unittest.TestCase):
     def test_beside_zinf_are_moved_to_the_device(self) -> None:
         model = Buffered()
         managed = [*model.linear.parameters(), *model.norm.parameters()]
-        former = {name: item for name, item in model.named_buffers()}
+        former = dict(model.named_buffers())
         cuda = devices.Cuda(0)
         cuda.place = torch.device("cpu")
         cuda.move_others(model, managed)
@@ -751,6 +755,35 @@ class Order(unittest.TestCase):
 
     def test_in_a_forked_child_is_refused_by_name(self) -> None:
         run(order_in_a_child)
+
+
+class Calls(unittest.TestCase):
+    """Calls of libzinf and torch, recorded."""
+
+    def test_a_stream_is_told_again_when_the_switch_failed(self) -> None:
+        session = zinf.Session.__new__(zinf.Session)
+        session._gpu_stream = 5
+        told = []
+
+        def call(_: Any, stream: Any) -> None:
+            told.append(stream)
+            if stream == 7:
+                raise zinf.GpuFailed("CUDA error 700")
+
+        with mock.patch.multiple(zinf.Session, _function=lambda *_: None, _call=staticmethod(call)):
+            with self.assertRaises(zinf.GpuFailed):
+                session.gpu_stream(7)
+            for stream in (5, 5, 0):
+                session.gpu_stream(stream)
+        self.assertEqual(told, [7, 5, None])
+
+    def test_nccl_gets_tensors_of_the_present_gpu(self) -> None:
+        for backend, place in (("gloo", "cpu"), ("nccl", "cuda:3")):
+            with (
+                mock.patch.object(torch.distributed, "get_backend", lambda name=backend: name),
+                mock.patch.object(torch.cuda, "current_device", return_value=3),
+            ):
+                self.assertEqual(zinf.zero._place_for_collectives(), torch.device(place))
 
 
 class Tensors(unittest.TestCase):

@@ -82,8 +82,8 @@ class Guarded:
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle a plain tensor with the values of now."""
-        copied = plain(self)
+        """Pickle a plain tensor of the CPU with the values of now."""
+        copied = plain(self, is_on_host=True)
         if not isinstance(copied, torch.nn.Parameter):
             return copied.__reduce_ex__(protocol)
         hooks: Any = collections.OrderedDict()

@@ -13,9 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any, Callable
 
+import accelerate
 import pytest
 import torch
 from conftest import BUILD, HERE, Ranks
+from zinf.accelerate import Accelerator
 
 DRIVER = BUILD / "tests/gpu/libcuda.so.1"
 CASES: dict[str, dict[str, Any]] = {
@@ -47,11 +49,25 @@ def test_trainer_logs_the_figures_of_the_cpu(
     assert found.code == 0, found.output
     for name in CASES:
         ours, other = (found.results[f"{name} {place}"] for place in ("cuda", "cpu"))
+        assert len(ours["log"]) == len(other["log"]), name
+        assert any("loss" in line for line in ours["log"]), name
         for mine, theirs in zip(ours["log"], other["log"]):
             for figure in ("loss", "grad_norm", "learning_rate"):
                 assert mine.get(figure) == theirs.get(figure), (name, mine, theirs)
         assert ours["digest"] == other["digest"], name
         assert ours.get("resumed_digest") == other.get("resumed_digest"), name
+
+
+def test_a_disabled_grad_scaler_is_none() -> None:
+    """On a GPU Accelerate makes a GradScaler also where its kwargs disable it."""
+    made = object.__new__(Accelerator)
+    made.native_amp = False
+    made.scaler_handler = accelerate.utils.GradScalerKwargs(enabled=False)
+    made.scaler = torch.amp.GradScaler("cpu", enabled=False)
+    made._zinf_scale = None
+    made._zinf_scale_losses()
+    assert made.scaler is None
+    assert made._zinf_scale is None
 
 
 # torch initializes CUDA at the first CUDA tensor, which fails without a driver: it is left out.

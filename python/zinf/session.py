@@ -51,6 +51,7 @@ _RETRY_S = 0.05  # between two looks for a daemon
 _END_S = 10.0  # for the ranks of a former start to be seen as ended
 _NO_GPU = (errno.ENODEV, errno.ENOTSUP)  # of zinf_gpu_open(), and that is none for zinf
 _ON_CPU = ", or compute on the CPU with device='cpu' (ZINF_DEVICE=cpu)"
+_GPU_BUDGET = re.compile(r"zinf_gpu_open|GPU memory|\b(GPU|MIG)-")  # those of GPUs have these words
 _NO_STREAM = -1  # no CUstream has this value
 _CUDA_CODE = re.compile(r"\bCUDA(_ERROR_\w+ \(\d+\)| error \d+)")  # in libzinf's sentences
 
@@ -192,7 +193,7 @@ class Session:
         if self._gpu_stream is not None:
             if _CUDA_CODE.search(text):
                 return GpuFailed(text, -result)
-            if "budget" in text:
+            if "budget" in text and _GPU_BUDGET.search(text):
                 text += ". The settings are gpu_param_budget_bytes and gpu_grad_budget_bytes"
         error = error_for(result, text)
         if isinstance(error, NoSpace) and self.config.private_dir is not None:

@@ -497,6 +497,14 @@ class Failures(unittest.TestCase):
         )
         self.assertEqual(kind, "NoSpace", text)
         self.assertIn("grad_budget_bytes from 6 MiB to 14 MiB", text)
+        kind, text = self.failure("", gpu_grad_budget_bytes=1, gpu_param_budget_bytes=3 * CHUNK)
+        self.assertIn("The settings are gpu_param_budget_bytes", text)
+
+    def test_of_a_small_budget_of_cpu_memory_name_no_gpu(self) -> None:
+        kind, text = self.failure("", param_budget_bytes=4096, **models.NVME)
+        self.assertEqual(kind, "NoSpace", text)
+        self.assertIn("param_budget_bytes is 4 KiB", text)
+        self.assertNotIn("gpu_param_budget_bytes", text)
 
     def test_without_a_gpu(self) -> None:
         kind, text = self.failure("no=vmm")

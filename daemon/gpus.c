@@ -196,6 +196,12 @@ static void retry_due(struct zi_timer *timer)
 	struct gpus_one *one = container_of(timer, struct gpus_one, retry);
 	struct zi_text text;
 
+	/* The reason of its end stays the one that is told. */
+	if (gpu_worker_state(one->worker) == GPU_WORKER_ENDING) {
+		zi_loop_arm(one->gpus->options.loop, &one->retry,
+		            zi_clock_deadline_ns(one->retry_ns), retry_due);
+		return;
+	}
 	if (gpu_worker_start(one->worker, &text))
 		explain(one, &text);
 }

@@ -198,8 +198,11 @@ static void worker_gone(struct process *process)
 	worker->held_bytes = 0;
 	if (worker->options.ending)
 		worker->options.ending(worker->options.arg, false);
+	/* A request that came after the start had been given up waits as well. */
+	wants_start |= process->state == PROCESS_DOWN && gpu_worker_head(worker);
 	r = wants_start ? gpu_worker_start(worker, &text) : 0;
-	while (r && (request = gpu_worker_head(worker))) {
+	/* The end of one may lead to a start that works. */
+	while (r && process->state == PROCESS_DOWN && (request = gpu_worker_head(worker))) {
 		process_pop(&request->base);
 		request_done(request, r, &text);
 	}

@@ -134,7 +134,9 @@ int process_adopt(struct process *process, const char *program, const struct spa
 	if (r) {
 		struct zi_text fate;
 
-		(void)zi_close(spawned->fd); /* At which it ends. */
+		(void)zi_close(spawned->fd);
+		/* It may be about to hang in a driver. */
+		(void)syscall(SYS_pidfd_send_signal, spawned->pidfd, SIGKILL, NULL, 0);
 		spawn_reap(spawned->pidfd, &fate);
 		(void)zi_close(spawned->pidfd);
 		return err_trace(zi_text_error(text, r, "watching %s: %s", program, strerror(-r)));

@@ -450,7 +450,58 @@ def begin_where_torch_has_a_gpu(send: Any, version: str | None) -> None:
     send(found)
 
 
+class Scale(torch.autograd.Function):
+    """As a kernel of Triton: it takes the addresses of parameters, in backward as well."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        ctx.weight = weight
+        return x * Scale.values(weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        return gradient * Scale.values(ctx.weight), (gradient * x).sum(0)
+
+    @staticmethod
+    def values(weight: torch.Tensor) -> torch.Tensor:
+        return devices.from_address(weight.data_ptr(), weight.shape, torch.float32, 1, 0)
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Scale.apply(x, self.weight)
+
+
+def end_blocks_in_a_function(send: Any) -> None:
+    plain = torch.nn.Sequential(*(Scaled() for _ in range(6)))
+    module, _, engine = prepared(copy.deepcopy(plain), "cuda", **ZERO3, **THREE)
+    gradients = []
+    for model in (plain, module):
+        x = torch.ones(4, 64, requires_grad=True)
+        model(x).sum().backward()
+        gradients.append(x.grad)
+    assert torch.equal(*gradients)
+    engine.discard()
+
+    with engine.gathered("0"):
+        loss = Scale.apply(torch.ones(4, 64), module[0].weight).sum()
+    refused(zinf.ZinfError, "data_ptr.*'0.weight' in backward", loss.backward)
+    engine.discard()
+    assert module[0].weight.data_ptr() == engine.session.gpu_param_address(0)
+    engine.close(delete_job=True)
+    send("good")
+
+
 class Entries(unittest.TestCase):
+    def test_of_functions_that_take_addresses(self) -> None:
+        run(end_blocks_in_a_function, fake="order=late")
+
     def test_of_deepspeed(self) -> None:
         run(initialize, fake="order=late")
 

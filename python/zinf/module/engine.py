@@ -329,8 +329,11 @@ class Engine:
             if tensor is not None:
                 tensor.register_hook(self._after_backward(unit))
 
-    def leave(self, unit: Unit, result: Any) -> None:
-        """End a forward pass of a unit's module, also one that an exception ended."""
+    def leave(self, unit: Unit, result: Any, *, is_lookup: bool = False) -> None:
+        """End a forward pass of a unit's module, also one that an exception ended.
+
+        is_lookup: of enter().
+        """
         if unit.lookup_count:
             unit.lookup_count -= 1
             return
@@ -340,12 +343,16 @@ class Engine:
         if self._in_backward:
             unit.keep()
         elif not unit.depth:
-            if (unit.is_rest or unit.stays_after_forward) and torch.is_grad_enabled():
+            stays = unit.is_rest or unit.stays_after_forward
+            if (stays or (self.is_gpu and not is_lookup)) and torch.is_grad_enabled():
                 tensor = hooks.first_differentiable(result)
                 if tensor is not None and tensor.grad_fn is not None:
                     if unit.stays_after_forward:
                         unit.keep()
-                    tensor.register_hook(unit.before_backward)
+                    if stays:
+                        tensor.register_hook(unit.before_backward)
+                    else:  # The next block, whose input it is, goes first.
+                        hooks.call_before_node(tensor, unit.before_backward)
             if not unit.stays_after_forward:
                 unit.unpin()
         unit.release()

@@ -6,7 +6,9 @@ forward    a pre-hook holds the unit, a hook releases it. The rest stays for bac
            that it reads, while it reads them (parameter.py)
 backward   the hook of an operation's result (parameter.py) keeps the unit. It goes when the
            gradient of the block's input is there, or all its own gradients; else at the end.
-           The backward of an embedding needs no values: its unit does not come
+           The backward of an embedding needs no values: its unit does not come. On a GPU the
+           hook of a block's result keeps the unit as well: a function of its own may end the
+           block, and read parameters by their addresses
 recomputation (checkpointing)  nothing is released: the backward of the unit follows at once
 
 A hook object belongs to one module. A copy of the module (deepcopy, pickle) has hooks that do
@@ -98,10 +100,11 @@ class _After(ModuleHook):
         super().__init__(module)
         self._engine = engine
         self._unit = unit
+        self._is_lookup = type(module) is nn.Embedding
 
     def __call__(self, module: nn.Module, args: Any, result: Any) -> None:
         if self.is_mine(module):
-            self._engine.leave(self._unit, result)
+            self._engine.leave(self._unit, result, is_lookup=self._is_lookup)
 
 
 class _Begin(ModuleHook):
@@ -150,6 +153,12 @@ def _add_forward_hooks(engine: Engine, unit: Unit, module: nn.Module) -> bool:
         module.register_forward_hook(after)
         return False
     return True
+
+
+def call_before_node(tensor: Any, hook: Any) -> None:
+    """Have backward call `hook` before the operation that made a tensor, behind hooks of it."""
+    register: Any = getattr(tensor.grad_fn, "register_prehook", None)
+    (tensor.register_hook if register is None else register)(hook)  # None: torch < 2.0
 
 
 def first_differentiable(value: Any, depth: int = 0) -> Any:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 
 from ..errors import ReadOnlyParameter, ZinfError
-from . import direct
+from . import direct, hooks
 
 if TYPE_CHECKING:
     from .units import Slot, Unit
@@ -209,7 +209,17 @@ def _view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _address(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Return the address of the first element, which torch does not give while it is away."""
+    """Return the address of the first element, which torch does not give while it is away.
+
+    On a GPU nothing closes the memory: a kernel of backward would read another unit there.
+    """
+    unit = args[0]._zinf.unit
+    if unit.engine.is_gpu and not unit.is_resident and hooks.is_inside_backward():
+        raise ZinfError(
+            f"data_ptr() of parameter '{args[0]._zinf.name}' in backward, while unit "
+            f"'{unit.name}' is away: a kernel would read other values. Use the parameter inside "
+            "the forward of a module of its unit, whose result takes part in the graph"
+        )
     with NoDispatch():
         tensor: Any = args[0]
         return int(tensor._zinf.address + tensor.storage_offset() * tensor.element_size())

@@ -498,7 +498,31 @@ def end_blocks_in_a_function(send: Any) -> None:
     send("good")
 
 
+class Half(torch.nn.Module):
+    """A block with an expert that gets no tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x)
+
+
+def train_with_unused(send: Any) -> None:
+    model = torch.nn.Sequential(*(Half() for _ in range(5)))
+    module, optimizer, engine = prepared(model, "cuda", find_unused_parameters=True, **ZERO3)
+    for _ in range(2):
+        module(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+    engine.close(delete_job=True)
+    send("good")
+
+
 class Entries(unittest.TestCase):
+    def test_of_blocks_with_unused_parameters(self) -> None:
+        run(train_with_unused, fake="order=late")
+
     def test_of_functions_that_take_addresses(self) -> None:
         run(end_blocks_in_a_function, fake="order=late")
 

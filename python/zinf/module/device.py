@@ -148,6 +148,9 @@ def from_address(
     return from_capsule(new(block, b"dltensor", None))  # type: ignore[no-any-return]
 
 
+# Bytes, of gradients of all units: those with an unused parameter stay until the step.
+_ALL = 1 << 62
+
 # Makes no object of Python; None: this torch has none.
 _current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
@@ -247,7 +250,7 @@ class Cuda(Device):
         session.gpu_open(
             self._uuid(),
             param_budget_bytes=config.gpu_param_budget_bytes or self._param_budget(),
-            grad_budget_bytes=config.gpu_grad_budget_bytes,
+            grad_budget_bytes=config.gpu_grad_budget_bytes or _ALL * config.find_unused_parameters,
             stream=self._stream(),
             driver=self.driver,
         )

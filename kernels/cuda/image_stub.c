@@ -4,7 +4,6 @@
 
 #include "kernels/cuda/image.h"
 
-/* See image.h. */
 const void *kern_cuda_image(void)
 {
 	return NULL;

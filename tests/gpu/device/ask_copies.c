@@ -148,13 +148,7 @@ static void compare_beside_kernel(struct trial *trial, const struct ends *plain)
 		return;
 	}
 	trial_make(trial, trial->sizes.chunk_bytes, &span);
-	trial_did(trial,
-	          trial->code
-	                  ? 0
-	                  : kernels_load(&trial->driver.cuda, trial->device.multiprocessor_count,
-	                                 trial->is_fake, &kernels),
-	          "loading the kernels");
-	if (trial->code)
+	if (!trial_load_kernels(trial, &kernels))
 		return;
 	rounds = find_rounds(trial, &kernels, span.address, count);
 	alone = rate(trial, plain, BOTH);

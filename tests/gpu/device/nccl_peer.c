@@ -26,7 +26,7 @@ struct nccl_id {
 struct nccl_settings {
 	char driver[ZI_GPU_PATH_BYTES];
 	char uuid[ZI_GPU_UUID_BYTES];
-	char library[PATH_MAX];
+	char nccl_path[PATH_MAX];
 	uint32_t rank;
 };
 
@@ -183,7 +183,7 @@ static int begin(struct member *member, const struct nccl_settings *settings)
 
 	member->rank = settings->rank;
 	if (!r)
-		r = open_library(&member->nccl, settings->library, &member->news.text);
+		r = open_library(&member->nccl, settings->nccl_path, &member->news.text);
 	if (!r)
 		r = note(member, member->nccl.get_version(&version), "ncclGetVersion");
 	if (!r && !settings->rank)
@@ -230,7 +230,7 @@ int nccl_peer_start(const struct trial *trial, const char *library, uint32_t ran
                     struct peer *ret_peer, struct nccl_news *ret_news)
 {
 	struct nccl_settings settings = { .rank = rank };
-	int r = zi_copy_name(settings.library, sizeof(settings.library), library);
+	int r = zi_copy_name(settings.nccl_path, sizeof(settings.nccl_path), library);
 
 	memcpy(settings.driver, trial->driver.path, sizeof(settings.driver));
 	memcpy(settings.uuid, trial->device.uuid, sizeof(settings.uuid));

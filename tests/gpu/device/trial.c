@@ -11,6 +11,7 @@
 #include "common/base/assert.h"
 #include "common/base/clock.h"
 #include "common/base/text.h"
+#include "tests/gpu/device/kernels.h"
 #include "tests/gpu/device/machine.h"
 
 static const struct trial_sizes real_sizes = {
@@ -248,6 +249,16 @@ void trial_map(struct trial *trial, uint64_t handle, uint64_t bytes, struct tria
 	TRIAL_DO(trial, cuMemMap(span.address, bytes, 0, handle, 0));
 	TRIAL_DO(trial, cuMemSetAccess(span.address, bytes, &access, 1));
 	*ret_span = span;
+}
+
+bool trial_load_kernels(struct trial *trial, struct kernels *ret_kernels)
+{
+	if (!trial->code)
+		trial_did(trial,
+		          kernels_load(&trial->driver.cuda, trial->device.multiprocessor_count,
+		                       trial->is_fake, ret_kernels),
+		          "loading the kernels");
+	return !trial->code;
 }
 
 void trial_make(struct trial *trial, uint64_t bytes, struct trial_span *ret_span)

@@ -123,6 +123,10 @@ int trial_call_error(const struct trial *trial, struct zi_text *text);
 #define TRIAL_DO(trial, call) \
 	trial_did((trial), (trial)->code ? 0 : (trial)->driver.cuda.call, #call)
 
+struct kernels;
+/* Loads the kernels into the trial's context, unless a call has failed before. Return: none has. */
+bool trial_load_kernels(struct trial *trial, struct kernels *ret_kernels);
+
 /* GPU memory that is mapped in this process. */
 struct trial_span {
 	uint64_t address, bytes, handle;

@@ -43,13 +43,7 @@ static void launch(struct trial *trial, enum victim_deed deed, const struct tria
 	struct kernels kernels = { 0 };
 	uint64_t count = trial->sizes.chunk_bytes / sizeof(uint32_t);
 
-	trial_did(trial,
-	          trial->code
-	                  ? 0
-	                  : kernels_load(&trial->driver.cuda, trial->device.multiprocessor_count,
-	                                 trial->is_fake, &kernels),
-	          "loading the kernels");
-	if (trial->code)
+	if (!trial_load_kernels(trial, &kernels))
 		return;
 	if (deed == VICTIM_SPIN)
 		trial_did(trial, kernels_spin(&kernels, span->address, trial->stream),

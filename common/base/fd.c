@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -49,6 +50,18 @@ int zi_fd_set_nonblock(int fd, bool is_nonblock)
 	if (wanted != flags && fcntl(fd, F_SETFL, wanted) < 0)
 		return err_origin(-errno);
 	return 0;
+}
+
+void zi_fd_pass(struct msghdr *packet, void *control, const int *fds, uint32_t fd_count)
+{
+	struct cmsghdr *rights = control;
+
+	packet->msg_control = control;
+	packet->msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+	rights->cmsg_level = SOL_SOCKET;
+	rights->cmsg_type = SCM_RIGHTS;
+	rights->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+	memcpy(CMSG_DATA(rights), fds, fd_count * sizeof(int));
 }
 
 /* @ret_fd: readable when the process has exited; close-on-exec, the caller's. Return: 0, -ESRCH

@@ -16,6 +16,11 @@ static inline void zi_closep(int *fd)
 }
 
 int zi_fd_set_nonblock(int fd, bool is_nonblock);
+struct msghdr;
+/* Puts copies of descriptors into a packet of sendmsg(); they stay the caller's. @control: of
+ * CMSG_SPACE(@fd_count * sizeof(int)) bytes, zeroed, aligned as a struct cmsghdr, and there until
+ * the packet is sent. */
+void zi_fd_pass(struct msghdr *packet, void *control, const int *fds, uint32_t fd_count);
 int zi_pidfd_open(pid_t pid, int *ret_fd);
 /* How the process that has ended did: as waitpid() would say it, whoever its parent is. -EAGAIN the
  * kernel does not tell: another user's before its parent has waited for it, or an exit with 0;

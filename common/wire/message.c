@@ -405,16 +405,8 @@ int zi_message_send(int socket_fd, const struct zi_message_header *message, cons
 	assert(message->magic == ZI_CONTROL_MAGIC);
 	assert(message->bytes <= ZI_MESSAGE_BYTES_MAX);
 	assert(fd_count <= ZI_MESSAGE_FDS_MAX);
-	if (fd_count) {
-		struct cmsghdr *rights = &control.align;
-
-		packet.msg_control = control.bytes;
-		packet.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
-		rights->cmsg_level = SOL_SOCKET;
-		rights->cmsg_type = SCM_RIGHTS;
-		rights->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
-		memcpy(CMSG_DATA(rights), fds, fd_count * sizeof(int));
-	}
+	if (fd_count)
+		zi_fd_pass(&packet, &control, fds, fd_count);
 	do
 		sent = sendmsg(socket_fd, &packet, MSG_NOSIGNAL);
 	while (sent < 0 && errno == EINTR);

@@ -340,16 +340,8 @@ int process_send(struct process *process, const void *message, size_t bytes, int
 	ssize_t r;
 
 	assert(process->state == PROCESS_STARTING || process->state == PROCESS_UP);
-	if (fd >= 0) {
-		struct cmsghdr *extra = (struct cmsghdr *)control;
-
-		packet.msg_control = control;
-		packet.msg_controllen = sizeof(control);
-		*extra = (struct cmsghdr){ .cmsg_len = CMSG_LEN(sizeof(int)),
-			                   .cmsg_level = SOL_SOCKET,
-			                   .cmsg_type = SCM_RIGHTS };
-		memcpy(CMSG_DATA(extra), &fd, sizeof(fd));
-	}
+	if (fd >= 0)
+		zi_fd_pass(&packet, control, &fd, 1);
 	do
 		r = sendmsg(process->control.fd, &packet, MSG_NOSIGNAL | MSG_DONTWAIT);
 	while (r < 0 && errno == EINTR);

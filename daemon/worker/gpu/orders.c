@@ -25,16 +25,8 @@ static int send_message(int fd, const struct gpu_header *header, const int *fds,
 	ssize_t r;
 
 	assert(fd_count <= GPU_FDS_MAX);
-	if (fd_count) {
-		struct cmsghdr *extra = (struct cmsghdr *)control;
-
-		packet.msg_control = control;
-		packet.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
-		*extra = (struct cmsghdr){ .cmsg_len = CMSG_LEN(fd_count * sizeof(int)),
-			                   .cmsg_level = SOL_SOCKET,
-			                   .cmsg_type = SCM_RIGHTS };
-		memcpy(CMSG_DATA(extra), fds, fd_count * sizeof(int));
-	}
+	if (fd_count)
+		zi_fd_pass(&packet, control, fds, fd_count);
 	do
 		r = sendmsg(fd, &packet, MSG_NOSIGNAL);
 	while (r < 0 && errno == EINTR);

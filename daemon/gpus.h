@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The GPUs of this node: a zinf-gpu for each one, started with the daemon where [gpu] wants them.
- * Floor 7; the thread of the loop. The first zinf-gpu whose driver opens tells how many GPUs there
- * are, before it opens its own one. If it ends without that, there are as many as the machine's
- * topology has. A GPU that cannot be used is a line in the log, and a trouble that `zctl doctor`
- * shows: everything else goes on without it.
+ * The GPUs of this node. zinfd starts one zinf-gpu for each GPU, where [gpu] wants that. Floor 7;
+ * the thread of the loop.
  *
- * A GPU whose zinf-gpu has opened it becomes a tier (tier/arena.h), for good: the end of its
- * zinf-gpu only makes it down, and the next request for memory starts zinf-gpu again. A GPU that
- * was never opened is tried again after a pause, which doubles.
+ * Number of GPUs: the first zinf-gpu whose driver opens tells it, before that zinf-gpu opens its
+ * GPU. If zinf-gpu ends earlier, the number is that of the machine's topology.
+ *
+ * A GPU that was opened becomes a tier (tier/arena.h) for good. The end of its zinf-gpu only makes
+ * the tier down, and the next request for memory starts zinf-gpu again.
+ *
+ * A GPU that cannot be opened is a line in the log and a trouble that `zctl doctor` shows. zinfd
+ * goes on without that GPU, and tries again after a pause. The pause doubles.
  *
  * A zinf-gpu that was killed in a call of the driver may live on. Its GPU is ending until the
- * kernel has taken it away: what it holds stays charged, and no other one is started for that GPU.
+ * kernel has ended the process: the process's memory stays charged, and zinfd starts no other
+ * zinf-gpu for that GPU.
  */
 #pragma once
 

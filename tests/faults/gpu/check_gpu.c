@@ -11,6 +11,7 @@
  *                         [--only SIDE:KIND=PLACE[:CALL[:CODE]]]
  */
 #include <errno.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -311,16 +312,19 @@ static bool run_drawn(struct check *check, uint64_t seconds)
 	return true;
 }
 
+static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
+{
+	(void)status;
+	(void)type;
+	(void)place;
+	(void)remove(path); /* The guard tells what is left. */
+	return 0;
+}
+
+/* Victims that were killed leave unfinished files beside those that have names here. */
 static void remove_files(const struct gpu_faults *faults)
 {
-	static const char *const names[] = { "said", "reference", "dump", "rank", "worker" };
-	char path[300];
-
-	for (size_t i = 0; i < ZI_COUNT_OF(names); i++) {
-		(void)snprintf(path, sizeof(path), "%s/%s", faults->directory, names[i]);
-		(void)unlink(path); /* Or it was never made. */
-	}
-	(void)rmdir(faults->directory); /* The guard tells what is left. */
+	(void)nftw(faults->directory, remove_entry, 8, FTW_DEPTH | FTW_PHYS); /* best effort */
 }
 
 int main(int count, char **words)

@@ -163,7 +163,7 @@ build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(
 CHECK_JOBS := $(shell echo $$(($$(nproc) + 1)))
 CHECK_PARTS := model nodes faults gpu-faults gpu-matrix power python syntax tidy matrix install tools headers floors ptx coll \
 	bench deaths bits crash crash-votes crash-nodes gpu-folder fuzz
-part_syntax = WERROR=1 VARIANT=clang check-syntax
+part_syntax = WERROR=1 VARIANT=clang SYNTAX_MODULES='daemon zctl examples/gpt examples/allreduce' check-syntax
 part_tidy = tidy
 part_python = check-python T=
 part_install = check-install
@@ -208,7 +208,7 @@ $(CHECK_PARTS:%=part-%): part-%:
 $(DRAWN_PARTS:%=drawn-%): drawn-%:
 	@$(MAKE) --no-print-directory -s $(drawn_$*)
 
-check: ## install what is missing, build with warnings as errors (gcc, clang), run the tests and checks of ten minutes
+check: ## install what is missing, build with warnings as errors, run the tests and checks of ten minutes
 	@tools/deps build check
 	@$(MAKE) --no-print-directory -s -j2 WERROR=1 all build-tests
 	@$(MAKE) --no-print-directory -s -j$(CHECK_JOBS) -Orecurse $(CHECK_PARTS:%=part-%)
@@ -297,7 +297,7 @@ $(ASAN_PARTS:%=asan-%): asan-%:
 # .ci/run starts it beside tests that mostly wait.
 build-sanitizers: ## build what check-asan and check-tsan run
 	@$(MAKE) --no-print-directory -s -j2 VARIANT=asan all build-tests
-	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan build-stress
+	@$(MAKE) --no-print-directory -s -j2 WERROR=1 VARIANT=tsan build-stress
 
 build-stress: $(STRESS_BIN) $(BROKEN_RING)
 
@@ -307,9 +307,9 @@ check-asan: ## unit and system tests under AddressSanitizer and UBSan
 	@$(ASAN_ENV) $(MAKE) --no-print-directory -s VARIANT=asan check-tests
 
 check-tsan: ## the stress programs under ThreadSanitizer, and broken ones that it must catch
-	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan stress-tsan
-	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan stress-coll-tsan
-	@$(MAKE) --no-print-directory -s -j2 VARIANT=tsan stress-net-tsan
+	@$(MAKE) --no-print-directory -s -j2 WERROR=1 VARIANT=tsan stress-tsan
+	@$(MAKE) --no-print-directory -s -j2 WERROR=1 VARIANT=tsan stress-coll-tsan
+	@$(MAKE) --no-print-directory -s -j2 WERROR=1 VARIANT=tsan stress-net-tsan
 	@$(MAKE) --no-print-directory -s VARIANT=tsan check-broken
 
 # Of VARIANT=tsan. Each program ends by itself with 0; a report ends it with 66.

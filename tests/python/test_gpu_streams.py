@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of torch's streams and zinf's copies, on a fake GPU.
+
+Goal: what a stream of torch is given comes behind the copies that bring its values, and in front
+of those that take its results away. Method: streams of the fake driver in the order "late", where
+a stream goes on only when it is waited for; and a session that records its calls.
+"""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+from unittest import mock
+
+try:
+    import torch
+except ImportError as error:
+    raise unittest.SkipTest("torch is not installed") from error
+
+import gpu_house
+import torch_models as models
+import zinf
+from gpu_house import THREE, ZERO3, prepared, refused, run
+from zinf.module import device as devices
+
+setUpModule, tearDownModule = gpu_house.start, gpu_house.stop
+
+
+class Branches(torch.nn.Module):
+    """A block whose branches take streams of their own, under watch()."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.left(x) + self.right(x)
+
+
+def read_on_two_streams(send: Any, turns: int) -> None:
+    """Only the order of streams brings values: the host waits for none."""
+    blocks = torch.nn.Sequential(*(Branches() for _ in range(5))).requires_grad_(False)
+    plain = torch.nn.Sequential(blocks, torch.nn.Linear(64, 1))  # No gradient of a block comes.
+    wanted = {
+        name: bytes(item.detach().view(torch.uint8).reshape(-1).tolist())
+        for name, item in plain.named_parameters()
+    }
+    module, _, engine = prepared(plain, "cuda", 2, **ZERO3, **THREE)
+    cuda = engine.device
+    cuda.wanted, cuda.waits = wanted, False
+    for _ in range(turns):
+        cuda.turn()
+    module(torch.ones(4, 64, requires_grad=True)).sum().backward()
+    send(cuda.wrong_reads())
+
+
+def order_in_a_child(send: Any) -> None:
+    module, _, engine = prepared(models.model(), "cuda")
+    weight = module.blocks[0].mix.weight
+    # As torch.cuda in a child.
+    no_cuda = mock.Mock(side_effect=RuntimeError("Cannot re-initialize CUDA"))
+    with (
+        mock.patch.object(engine.session, "_is_forked", True),
+        mock.patch.multiple(engine.device, _stream=no_cuda, _is_capturing=no_cuda),
+    ):
+        refused(zinf.ForkedChild, "forked child", weight.sum)
+    engine.close(delete_job=True)
+    send("good")
+
+
+class Order(unittest.TestCase):
+    """Streams, of the fake driver and seen by a session that records its calls."""
+
+    def test_of_branches_of_a_unit(self) -> None:
+        for turns in range(2):
+            with self.subTest(turns=turns):
+                self.assertEqual(run(read_on_two_streams, turns, fake="order=late"), [[]])
+
+    def test_follows_the_current_stream_of_torch(self) -> None:
+        session = mock.Mock(_gpu_stream=0)
+        session.gpu_stream.side_effect = lambda stream: setattr(session, "_gpu_stream", stream)
+        cuda = devices.Cuda(0)
+        with (
+            mock.patch.object(cuda, "_stream", side_effect=[0, 0, 7, 7, 0, 0]),
+            mock.patch.object(cuda, "_is_capturing", return_value=False) as asked,
+        ):
+            for is_coming in (False, False, False, False, False, True):
+                cuda.order(session, is_coming=is_coming)
+        told = [call.args[0] for call in session.gpu_stream.call_args_list]
+        self.assertEqual(told, [7, 0])
+        self.assertEqual(asked.call_count, 3)  # of the changes, and of the unit
+
+    def test_asks_torch_for_the_number_of_the_stream(self) -> None:
+        with mock.patch.object(devices, "_current_stream", lambda index: 10 + index):
+            self.assertEqual(devices.Cuda(3)._stream(), 13)
+        stream = mock.Mock(cuda_stream=5)
+        with (
+            mock.patch.object(devices, "_current_stream", None),
+            mock.patch.object(torch.cuda, "current_stream", return_value=stream) as asked,
+        ):
+            self.assertEqual(devices.Cuda(3)._stream(), 5)
+        asked.assert_called_once_with(torch.device("cuda", 3))
+
+    def test_of_a_cuda_graph_is_refused(self) -> None:
+        cuda = devices.Cuda(0)
+        for known, is_coming in ((4, False), (5, True)):
+            with (
+                mock.patch.object(cuda, "_stream", return_value=5),
+                mock.patch.object(cuda, "_is_capturing", return_value=True),
+                self.assertRaisesRegex(zinf.Unsupported, "CUDA graphs"),
+            ):
+                cuda.order(mock.Mock(_gpu_stream=known), is_coming=is_coming)
+
+    def test_in_a_forked_child_is_refused_by_name(self) -> None:
+        run(order_in_a_child)
+
+
+if __name__ == "__main__":
+    unittest.main()

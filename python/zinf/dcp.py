@@ -5,6 +5,11 @@ The files are those of torch's FileSystemWriter and FileSystemReader, from which
 state_dict() has entries without memory: views of parameters that are away, and StateTensor for the
 optimizer state. The writer brings the tensors of one unit at a time, and torch's planner divides
 them over the ranks. The reader writes into zinf in place: rank 0 reads, all ranks take part.
+
+Masters. FSDP2 with mixed precision keeps float32 parameters, computes in 16 bits, and saves the
+float32 values under the names of the parameters. So does a state dict with an optimizer: of a
+16-bit parameter it has the float32 master. The reader rounds it to the parameter, and then writes
+it as the master. A file with 16-bit values gives the master that value.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from .module.parameter import Guarded, NoDispatch
 from .module.units import Slot, Unit
 from .optim import ZinfOptimizer, check_group
 from .reference import keep
+from .session import StateKind
 from .weights import CheckpointError, named_tensors
 
 try:
@@ -35,6 +41,8 @@ except (ImportError, ValueError) as error:  # torch 1.13 on Python 3.11 raises t
     ) from error
 
 __all__ = ["Reader", "StateTensor", "Writer", "state_dict"]
+
+_MASTER = "master"  # the name of masters among kinds of state
 
 
 # ---- the entries of a state dict ----
@@ -70,7 +78,8 @@ class _OptimizerState:
             count = max(0, self.engine.session.update_count)
             entry["step"] = self.steps[slot.index] = torch.tensor(float(count))
         for name in kinds:
-            entry[name] = StateTensor.of(self, slot, name)
+            kind = moments.kind_of(self.optimizer.kind, name)
+            entry[name] = StateTensor.of(slot, kind, name, self)
         return entry
 
     def count(self) -> int | None:
@@ -84,22 +93,28 @@ class _OptimizerState:
 class StateTensor(torch.Tensor):
     """One kind of a parameter's optimizer state: float32, without memory, read when it is used."""
 
-    _zinf_state: _OptimizerState
     _zinf_slot: Slot
+    _zinf_kind: StateKind
     _zinf_name: str
+    _zinf_state: _OptimizerState | None
 
     @classmethod
-    def of(cls, state: _OptimizerState, slot: Slot, name: str) -> StateTensor:
-        """Return the entry of a parameter. name: torch's, such as "exp_avg"."""
+    def of(
+        cls, slot: Slot, kind: StateKind, name: str, state: _OptimizerState | None = None
+    ) -> StateTensor:
+        """Return the entry of a parameter.
+
+        name: torch's, such as "exp_avg". state: what has the entry; None: it is a master.
+        """
         made = torch.zeros(()).expand(tuple(slot.shape)).as_subclass(cls)
-        made._zinf_state, made._zinf_slot, made._zinf_name = state, slot, name
+        made._zinf_slot, made._zinf_kind = slot, kind
+        made._zinf_name, made._zinf_state = name, state
         return made
 
     def read(self) -> torch.Tensor:
         """Return a copy of the values. Not collective."""
-        state = self._zinf_state
-        kind = state.optimizer.kind
-        return moments.read_one(state.engine, kind, self._zinf_slot, self._zinf_name)
+        slot = self._zinf_slot
+        return moments.read_kind(slot.unit.engine, slot, self._zinf_kind)
 
     @classmethod
     def __torch_function__(
@@ -154,10 +169,11 @@ def state_dict(model: torch.nn.Module, optimizer: Any = None) -> dict[str, Any]:
     """Return the state of a model in zinf for dcp.save() and dcp.load(), without its values.
 
     "model": each parameter and persistent buffer, by the names of model.state_dict(). Parameters
-    are views of zinf's memory, valid until the engine ends.
+    are views of zinf's memory, valid until the engine ends. With an optimizer, trained parameters
+    in 16 bits are their float32 masters.
     "optim": of an optimizer that zinf.prepare() returned; in the layout of torch's
     get_optimizer_state_dict(): "state" by name of the parameter (float32, and "step"), and
-    "param_groups". The float32 master of bfloat16 parameters is not part of it.
+    "param_groups".
 
     The entries refer to what zinf has when they are saved. Not collective. Raises InvalidArgument
     for a model or an optimizer that is not prepared.
@@ -167,10 +183,8 @@ def state_dict(model: torch.nn.Module, optimizer: Any = None) -> dict[str, Any]:
         raise InvalidArgument(
             "the model is not prepared: give the one that zinf.prepare() returned"
         )
-    values = {
-        name: tensor.detach() if isinstance(tensor, Guarded) else tensor
-        for name, tensor in named_tensors(model)
-    }
+    has_masters = optimizer is not None and engine.dtype != torch.float32
+    values = {name: _entry_of(tensor, has_masters) for name, tensor in named_tensors(model)}
     result: dict[str, Any] = {"model": values}
     if optimizer is not None:
         inner = _unwrapped(optimizer)
@@ -181,6 +195,16 @@ def state_dict(model: torch.nn.Module, optimizer: Any = None) -> dict[str, Any]:
         made = _OptimizerState(engine, inner, names)
         result["optim"] = {"state": made.state, "param_groups": made.groups}
     return result
+
+
+def _entry_of(tensor: Any, has_masters: bool) -> Any:
+    """Return the entry of a parameter or buffer."""
+    slot: Slot | None = tensor._zinf if isinstance(tensor, Guarded) else None
+    if slot is None:
+        return tensor
+    if has_masters and slot.is_trained:
+        return StateTensor.of(slot, StateKind.MASTER, _MASTER)
+    return tensor.detach()
 
 
 def _slot_of(value: Any) -> Slot | None:
@@ -322,9 +346,10 @@ class Writer(FileSystemWriter):
 class Reader(FileSystemReader):
     """FileSystemReader that loads into a model and an optimizer in zinf, in place.
 
-    All ranks load the same entries; rank 0 reads those of zinf. Values, optimizer state, its count
-    of steps and param_groups are in force when dcp.load() returns, and committed. Parameters that
-    are loaded without "optim" keep their optimizer state.
+    All ranks load the same entries; rank 0 reads those of zinf. Values, masters, optimizer state,
+    its count of steps and param_groups are in force when dcp.load() returns, and committed.
+    Parameters that are loaded without "optim" keep their optimizer state, and their master becomes
+    the loaded value.
 
     After a damaged file every rank raises, and the model may have a part of the values.
     """
@@ -359,13 +384,16 @@ class _Load:
     def __init__(self, reader: Reader, engine: Engine, plan: Any, planner: Any) -> None:
         self._reader, self._engine = reader, engine
         self._plan, self._planner = plan, planner
-        self._units: dict[int, list[Any]] = {}
+        self._units: dict[int, list[Any]] = {}  # by index of the unit
+        self._masters: dict[int, dict[Slot, list[Any]]] = {}  # likewise
         self._states: dict[tuple[int, str], list[Any]] = {}
         self._source: _OptimizerState | None = None
         self._error: Exception | None = None  # of rank 0, raised when the other ranks are done
 
     def add(self, item: Any, value: Any, slot: Slot) -> None:
-        if isinstance(value, StateTensor):
+        if isinstance(value, StateTensor) and value._zinf_state is None:
+            self._masters.setdefault(slot.unit.index, {}).setdefault(slot, []).append(item)
+        elif isinstance(value, StateTensor):
             self._source = value._zinf_state
             self._states.setdefault((slot.index, value._zinf_name), []).append(item)
         else:
@@ -380,12 +408,14 @@ class _Load:
             count = source.count()
             for number, group in enumerate(source.groups):
                 check_group(source.optimizer.kind, group, number)
-        if self._units:
+        if self._units or self._masters:
             engine.begin_writing()
             for unit in engine.units:
-                if unit.index in self._units:
+                if unit.index in self._units or unit.index in self._masters:
                     self._write_unit(unit)
             engine.commit()
+        if self._masters:
+            self._write_masters()
         if source is not None:
             self._write_state(source, count)
         if self._error is not None:
@@ -404,7 +434,11 @@ class _Load:
                 planner = self._planner
                 if engine.device.is_gpu:
                     planner = _Planner(planner, resolve_tensor=self._target_of)
-                self._reader._read_part(self._plan, self._units[unit.index], planner)
+                self._reader._read_part(self._plan, self._units.get(unit.index, []), planner)
+                for slot, items in self._masters.get(unit.index, {}).items():
+                    master = self._read(slot, items)
+                    with NoDispatch(), torch.no_grad():
+                        moments.fill_from_master(engine.write_target(slot), master)
         except Exception as error:
             self._error = error
         finally:
@@ -416,6 +450,26 @@ class _Load:
         assert slot is not None
         values = self._engine.host_values(slot)
         return narrow_tensor_by_index(values, item.dest_offsets, item.lengths)
+
+    def _write_masters(self) -> None:
+        """Write the masters of parameters that have their values. Collective.
+
+        After an error each master stays, so that all ranks end.
+        """
+        engine = self._engine
+        engine.begin_writing()
+        for unit in engine.units:
+            for slot, items in self._masters.get(unit.index, {}).items():
+                values = None
+                if engine.session.rank == 0:
+                    try:
+                        values = self._read(slot, items) if self._error is None else None
+                    except Exception as error:
+                        self._error = error
+                    if values is None:
+                        values = moments.read_kind(engine, slot, StateKind.MASTER)
+                moments.write_kind(engine, slot, StateKind.MASTER, values)
+        engine.commit()
 
     def _write_state(self, source: _OptimizerState, count: int | None) -> None:
         groups = source.groups
@@ -437,9 +491,16 @@ class _Load:
 
     def _state_of(self, slot: Slot, name: str) -> torch.Tensor:
         """Read one kind of a parameter's state. Zeros after an error, so that all ranks end."""
+        if self._error is None:
+            try:
+                return self._read(slot, self._states[slot.index, name])
+            except Exception as error:
+                self._error = error
+        return torch.zeros(tuple(slot.shape), dtype=torch.float32)
+
+    def _read(self, slot: Slot, items: list[Any]) -> torch.Tensor:
+        """Read what the files have of a parameter, or of its state, as float32."""
         values = torch.zeros(tuple(slot.shape), dtype=torch.float32)
-        if self._error is not None:
-            return values
 
         def resolve(item: Any) -> torch.Tensor:
             return narrow_tensor_by_index(values, item.dest_offsets, item.lengths)
@@ -448,8 +509,5 @@ class _Load:
             """Do nothing: `values` has what was read."""
 
         planner = _Planner(self._planner, resolve_tensor=resolve, commit_tensor=commit)
-        try:
-            self._reader._read_part(self._plan, self._states[slot.index, name], planner)
-        except Exception as error:
-            self._error = error
+        self._reader._read_part(self._plan, items, planner)
         return values

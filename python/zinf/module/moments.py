@@ -26,13 +26,15 @@ __all__ = [
     "betas_of",
     "fill_from_master",
     "is_counted",
+    "kind_of",
     "load",
     "names_of",
     "one_count",
     "read",
-    "read_one",
+    "read_kind",
     "slot_of",
     "write",
+    "write_kind",
 ]
 
 _KINDS: dict[str, dict[str, StateKind]] = {
@@ -79,12 +81,26 @@ def betas_of(kind: str, *groups: Mapping[str, Any]) -> tuple[float, float]:
     return 0.0, 0.0
 
 
-def read_one(engine: Engine, kind: str, slot: Slot, name: str) -> torch.Tensor:
+def kind_of(optimizer: str, name: str) -> StateKind:
+    """Return zinf's number of a kind of state. name: torch's, such as "exp_avg"."""
+    return _KINDS[optimizer][name]
+
+
+def read_kind(engine: Engine, slot: Slot, kind: StateKind) -> torch.Tensor:
     """Return one kind of a parameter's state: float32 on the CPU. Not collective, between steps."""
     values = torch.empty(tuple(slot.shape), dtype=torch.float32)
-    which = _KINDS[kind][name]
-    engine.session.state_read(slot.index, which, values.data_ptr(), values.numel())
+    engine.session.state_read(slot.index, kind, values.data_ptr(), values.numel())
     return values
+
+
+def write_kind(engine: Engine, slot: Slot, kind: StateKind, values: torch.Tensor | None) -> None:
+    """Write one kind of a parameter's state, between steps; engine.commit() commits it. Collective.
+
+    values: those of rank 0 count; other ranks may give None.
+    """
+    given = None if values is None else values.detach().to("cpu", torch.float32).contiguous()
+    address = 0 if given is None else given.data_ptr()
+    engine.session.state_write(slot.index, kind, address, math.prod(slot.shape), 0)
 
 
 def read(engine: Engine, kind: str, parameters: Iterable[Any]) -> dict[int, dict[str, Any]]:
@@ -105,7 +121,7 @@ def read(engine: Engine, kind: str, parameters: Iterable[Any]) -> dict[int, dict
         if kind in _COUNTED:
             entry["step"] = torch.tensor(float(count))
         for name in _KINDS[kind]:
-            entry[name] = read_one(engine, kind, slot, name)
+            entry[name] = read_kind(engine, slot, _KINDS[kind][name])
         state[index] = entry
     return state
 
@@ -164,11 +180,7 @@ def write(
         kinds["master"] = StateKind.MASTER
     for slot in slots:
         for name, which in kinds.items():
-            given = None
-            if session.rank == 0:
-                given = values(slot, name).detach().to("cpu", torch.float32).contiguous()
-            address = 0 if given is None else given.data_ptr()
-            session.state_write(slot.index, which, address, math.prod(slot.shape), 0)
+            write_kind(engine, slot, which, values(slot, name) if session.rank == 0 else None)
     session.set_update_count(count, betas)
     engine.commit()
 

@@ -19,6 +19,7 @@ import zinf.checkpoint
 from conftest import Ranks
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from zinf import admin
+from zinf.module import moments
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -150,6 +151,77 @@ def test_bfloat16_takes_float32(daemon: str, tmp_path: Path, closing: Any) -> No
     dcp.load(zinf.checkpoint.state_dict(model), storage_reader=reader)
     for name, value in model.state_dict().items():
         assert torch.equal(value, other.state_dict()[name].to(torch.bfloat16))
+
+
+def masters_of(model: Any) -> dict[str, Any]:
+    engine: Any = zinf.engine_of(model)
+    engine.last_stats()
+    slots = [slot for unit in engine.units for slot in unit.slots]
+    return {s.name: moments.read_kind(engine, s, zinf.StateKind.MASTER) for s in slots}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_sixteen_bits_go_on_with_the_same_bits(
+    daemon: str, tmp_path: Path, closing: Any, dtype: str, kind: str
+) -> None:
+    make = {"adamw": None, "sgd": lambda items: torch.optim.SGD(items, lr=1e-2)}[kind]
+    name = f"dcp-{dtype}-{kind}"
+    settings = {"param_dtype": dtype, "make": make}
+    model, optimizer = closing(prepared(daemon, name, **settings))
+    go_on(model, optimizer)
+    state = zinf.checkpoint.state_dict(model, optimizer)
+    assert state["model"]["transformer.wte.weight"].dtype == torch.float32
+    alone = zinf.checkpoint.state_dict(model)["model"]
+    assert alone["transformer.wte.weight"].dtype == getattr(torch, dtype)
+    dcp.save(state, storage_writer=zinf.checkpoint.Writer(tmp_path))
+    masters = masters_of(model)
+    wanted = go_on(model, optimizer, first=3)
+    other, again = closing(prepared(daemon, f"{name}-2", seed=5, **settings))
+    go_on(other, again, count=1)
+    dcp.load(
+        zinf.checkpoint.state_dict(other, again),
+        storage_reader=zinf.checkpoint.Reader(tmp_path),
+    )
+    assert all(torch.equal(masters[n], value) for n, value in masters_of(other).items())
+    assert go_on(other, again, first=3) == wanted
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters()))
+    # torch finds the masters under the names of the parameters.
+    plain = models.gpt2(7)
+    dcp.load({"model": plain.state_dict()}, checkpoint_id=tmp_path)
+    assert all(torch.equal(masters[n], value) for n, value in plain.named_parameters())
+
+
+def test_checkpoints_without_masters_are_read(daemon: str, tmp_path: Path, closing: Any) -> None:
+    model, optimizer = closing(prepared(daemon, "dcp-older", param_dtype="bfloat16"))
+    go_on(model, optimizer)
+    state = zinf.checkpoint.state_dict(model, optimizer)
+    state["model"] = zinf.checkpoint.state_dict(model)["model"]  # as it was before
+    dcp.save(state, storage_writer=zinf.checkpoint.Writer(tmp_path))
+    values = {name: value.clone() for name, value in model.state_dict().items()}
+    before = optimizer.state_dict(tensors=True)["state"]
+    other, again = closing(prepared(daemon, "dcp-older-2", seed=5, param_dtype="bfloat16"))
+    dcp.load(
+        zinf.checkpoint.state_dict(other, again),
+        storage_reader=zinf.checkpoint.Reader(tmp_path),
+    )
+    for name, value in other.state_dict().items():
+        assert torch.equal(value, values[name]), name
+    assert all(torch.equal(values[n].float(), v) for n, v in masters_of(other).items())
+    after = again.state_dict(tensors=True)["state"]
+    assert torch.equal(before[0]["exp_avg"], after[0]["exp_avg"])
+    go_on(other, again, count=1)
+
+
+def test_a_damaged_master_is_told(daemon: str, tmp_path: Path, closing: Any) -> None:
+    model, optimizer = closing(prepared(daemon, "dcp-torn", param_dtype="bfloat16"))
+    state = zinf.checkpoint.state_dict(model, optimizer)
+    dcp.save(state, storage_writer=zinf.checkpoint.Writer(tmp_path))
+    for file in tmp_path.glob("__0_[1-9]*.distcp"):  # The first one has what is not zinf's.
+        os.truncate(file, 10)
+    with pytest.raises(BaseException, match="the model has a part of its values"):
+        dcp.load(state, storage_reader=zinf.checkpoint.Reader(tmp_path))
+    assert all(value.isfinite().all() for value in masters_of(model).values())
 
 
 def test_wrong_use_is_refused(daemon: str, tmp_path: Path, closing: Any) -> None:

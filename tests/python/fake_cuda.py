@@ -7,7 +7,8 @@ kernels would come behind it. So a unit that libzinf does not bring shows as wro
 
 Kernels that come late are reads: copies on the current stream, out of parameters and gradients, to
 be compared with what they had. Hooks of watch() turn the current stream for each module, forward
-and backward, and queue a read there. FakeCuda queues one where a unit goes.
+and backward, and queue a read there. FakeCuda queues one where a unit goes. write() is a kernel
+that writes. Calls for which libzinf was not told the current stream count as wrong reads.
 
 The fake cannot be used after a fork: a test starts a process for each run.
 """
@@ -61,6 +62,11 @@ class FakeDriver:
         arguments = c.c_void_p(target), c.c_uint64(source), c.c_size_t(byte_count)
         self._call(self._library.cuMemcpyDtoHAsync_v2, *arguments, c.c_void_p(stream))
 
+    def write(self, target: int, source: int, byte_count: int, stream: int) -> None:
+        """Queue a copy from host memory to device memory."""
+        arguments = c.c_uint64(target), c.c_void_p(source), c.c_size_t(byte_count)
+        self._call(self._library.cuMemcpyHtoDAsync_v2, *arguments, c.c_void_p(stream))
+
 
 class FakeCuda(device.Cuda):
     """Cuda whose memory is the fake's."""
@@ -81,6 +87,8 @@ class FakeCuda(device.Cuda):
         self.units: list[Any] = []
         self.wanted: dict[str, bytes] = {}  # by parameter, where the host does not wait
         self._reads: list[tuple[str, Any, bytes]] = []
+        self._sources: list[Any] = []  # of writes that may come
+        self._strays: list[str] = []
         FakeCuda.newest = self
 
     @classmethod
@@ -107,12 +115,25 @@ class FakeCuda(device.Cuda):
         self._reads.append((f"{name} on {self.streams.index(self.current)}", target, wanted))
         self._fake.read(c.addressof(target), address, byte_count, self.current)
 
+    def write(self, target: torch.Tensor, values: torch.Tensor, *, is_prompt: bool) -> None:
+        """Write to device memory on the current stream. is_prompt: the host waits for the end."""
+        source = values.detach().clone(memory_format=torch.contiguous_format)
+        self._sources.append(source)
+        byte_count = source.numel() * source.element_size()
+        self._fake.write(target.data_ptr(), source.data_ptr(), byte_count, self.current)
+        if is_prompt:
+            self._fake.wait(self.current)
+
     def wrong_reads(self) -> list[str]:
-        """Let all streams come to their ends, the last one first. Return which reads are wrong."""
+        """Let all streams come to their ends, the last one first. Return which reads are wrong.
+
+        Also the calls that libzinf ordered for another stream than the current one.
+        """
         for stream in reversed(self.streams):
             self._fake.wait(stream)
         found, self._reads = self._reads, []
-        return [name for name, target, wanted in found if target.raw != wanted]
+        strays, self._strays, self._sources = self._strays, [], []
+        return [name for name, target, wanted in found if target.raw != wanted] + strays
 
     def _is_capturing(self) -> bool:
         return False
@@ -124,6 +145,8 @@ class FakeCuda(device.Cuda):
             setattr(calls, name, self._then_wait(getattr(session, name)))
         for name in ("reshard", "reduce"):
             setattr(calls, name, self._read_before(name, getattr(session, name)))
+        for name in ("unshard", "reshard", "grad_acquire", "reduce"):
+            setattr(calls, name, self._told_before(name, session, getattr(session, name)))
 
     def _then_wait(self, call: Callable[[int], None]) -> Any:
         @functools.wraps(call)
@@ -133,6 +156,17 @@ class FakeCuda(device.Cuda):
                 self._fake.wait(self.current)
 
         return wait
+
+    def _told_before(self, kind: str, session: Session, call: Callable[[int], None]) -> Any:
+        @functools.wraps(call)
+        def told(unit: int) -> None:
+            if session._gpu_stream != self.current:
+                known = self.streams.index(session._gpu_stream)
+                current = self.streams.index(self.current)
+                self._strays.append(f"{kind} of unit {unit} on {known}, and torch is on {current}")
+            call(unit)
+
+        return told
 
     def _read_before(self, kind: str, call: Callable[[int], None]) -> Any:
         @functools.wraps(call)

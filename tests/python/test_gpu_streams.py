@@ -3,7 +3,8 @@
 
 Goal: what a stream of torch is given comes behind the copies that bring its values, and in front
 of those that take its results away. Method: streams of the fake driver in the order "late", where
-a stream goes on only when it is waited for; and a session that records its calls.
+a stream goes on only when it is waited for; and a session that records its calls. Gradients come
+without autograd, so that a test chooses the stream of each.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ import torch_models as models
 import zinf
 from gpu_house import THREE, ZERO3, prepared, refused, run
 from zinf.module import device as devices
+from zinf.module import gradients
+from zinf.module.parameter import NoDispatch
 
 setUpModule, tearDownModule = gpu_house.start, gpu_house.stop
 
@@ -68,6 +71,99 @@ def order_in_a_child(send: Any) -> None:
     send("good")
 
 
+class HandOver:
+    """A step whose gradients come on streams that the test chooses.
+
+    is_prompt: kernels that write gradients end at once; else only when they are waited for.
+    """
+
+    def __init__(self, device: str, is_prompt: bool, **settings: Any) -> None:
+        torch.manual_seed(1)
+        blocks = torch.nn.Sequential(*(Branches() for _ in range(4)))
+        model = torch.nn.Sequential(blocks, torch.nn.Linear(64, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        self.module, self.optimizer, self.engine = prepared(model, device, 3, optimizer, **settings)
+        self.gradients = self.engine.gradients
+        self.units = self.engine.units_backward()  # four blocks, and the rest
+        self.cuda = self.engine.device if device == "cuda" else None
+        self.is_prompt = is_prompt
+        if self.cuda is not None:
+            self.cuda.waits = False
+
+    def put(self, buffer: torch.Tensor, gradient: torch.Tensor, is_first: bool) -> None:
+        """Write a gradient into zinf's buffer, as a kernel on the current stream."""
+        assert is_first
+        if self.cuda is None:
+            buffer.copy_(gradient)
+        else:
+            self.cuda.write(buffer, gradient, is_prompt=self.is_prompt)
+
+    def use(self, stream: int) -> None:
+        """Make a stream torch's current one."""
+        if self.cuda is not None:
+            self.cuda.current = self.cuda.streams[stream]
+
+    @staticmethod
+    def gradient_of(slot: Any) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(slot.index)
+        return torch.randn(tuple(slot.shape), generator=generator)
+
+    def arrive(self, unit: Any, *streams: int) -> None:
+        """Let the gradients of a unit come, each on a stream; the last one of them repeats."""
+        for number, slot in enumerate(unit.trained):
+            self.use(streams[min(number, len(streams) - 1)])
+            with NoDispatch():
+                slot.parameter.grad = self.gradient_of(slot)
+            self.gradients.arrived(slot)
+
+    def end_round(self, stream: int) -> None:
+        """End backward in a thread with this stream."""
+        self.use(stream)
+        self.gradients.end_round()
+
+    def end(self) -> tuple[list[torch.Tensor], list[str]]:
+        """End the step. Return the parameters, and what came on a wrong stream."""
+        self.optimizer.step()
+        if self.cuda is not None:
+            self.cuda.waits = True
+        values = models.values(self.module)
+        wrong = [] if self.cuda is None else self.cuda.wrong_reads()
+        self.engine.close(delete_job=True)
+        return values, wrong
+
+
+def hand_over(send: Any, device: str, case: str, is_prompt: bool) -> None:
+    """The buffers of the first two blocks are those of the last two."""
+    step = HandOver(device, is_prompt, strategy="ddp", find_unused_parameters=case == "flush")
+    first, *others, rest = step.units
+    with mock.patch.object(gradients, "_put", step.put):
+        if case == "add":  # The gradients of a unit come on two streams.
+            for unit in (first, *others):
+                step.arrive(unit, 1, 1, 0)
+        elif case == "hand":  # A unit that is used twice waits for the end of backward.
+            first.call_count = 2
+            step.arrive(first, 0)
+            step.end_round(2)
+            for unit in others:
+                step.arrive(unit, 0)
+        elif case == "join":  # The parts of a gradient are added up beside its buffer.
+            second, third, fourth = others
+            step.arrive(first, 0)
+            step.arrive(second, 0)
+            third.has_parts = True
+            for slot in third.trained:
+                slot.beside = step.gradient_of(slot)
+            step.end_round(2)
+            step.arrive(fourth, 0)
+        else:  # The first unit gets no gradient.
+            for unit in others:
+                step.arrive(unit, 0)
+        step.arrive(rest, 0)
+        step.end_round(0)
+        step.use(2)
+        send(step.end())
+
+
 class Order(unittest.TestCase):
     """Streams, of the fake driver and seen by a session that records its calls."""
 
@@ -75,6 +171,16 @@ class Order(unittest.TestCase):
         for turns in range(2):
             with self.subTest(turns=turns):
                 self.assertEqual(run(read_on_two_streams, turns, fake="order=late"), [[]])
+
+    def test_of_gradients(self) -> None:
+        """Each call of order() in gradients.py is needed for one of the cases."""
+        for case in ("add", "hand", "join", "flush"):
+            ((wanted, _),) = run(hand_over, "cpu", case, True)
+            for is_prompt in (False, True):
+                with self.subTest(case=case, is_prompt=is_prompt):
+                    ((values, wrong),) = run(hand_over, "cuda", case, is_prompt, fake="order=late")
+                    self.assertEqual(wrong, [])
+                    self.assertTrue(models.is_same(values, wanted))
 
     def test_follows_the_current_stream_of_torch(self) -> None:
         session = mock.Mock(_gpu_stream=0)

@@ -10,13 +10,16 @@ Masters. FSDP2 with mixed precision keeps float32 parameters, computes in 16 bit
 float32 values under the names of the parameters. So does a state dict with an optimizer: of a
 16-bit parameter it has the float32 master. The reader rounds it to the parameter, and then writes
 it as the master. A file with 16-bit values gives the master that value.
+
+dcp.async_save() saves a snapshot of the daemon (staging.py).
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Callable
 
 import torch
@@ -29,6 +32,7 @@ from .module.units import Slot, Unit
 from .optim import ZinfOptimizer, check_group
 from .reference import keep
 from .session import StateKind
+from .staging import LazyTensor, StagedTensor, Staging
 from .weights import CheckpointError, named_tensors
 
 try:
@@ -90,8 +94,8 @@ class _OptimizerState:
         return moments.one_count(counts)
 
 
-class StateTensor(torch.Tensor):
-    """One kind of a parameter's optimizer state: float32, without memory, read when it is used."""
+class StateTensor(LazyTensor):
+    """One kind of a parameter's optimizer state in zinf: float32."""
 
     _zinf_slot: Slot
     _zinf_kind: StateKind
@@ -106,7 +110,7 @@ class StateTensor(torch.Tensor):
 
         name: torch's, such as "exp_avg". state: what has the entry; None: it is a master.
         """
-        made = torch.zeros(()).expand(tuple(slot.shape)).as_subclass(cls)
+        made: StateTensor = cls.of_shape(slot.shape, torch.float32)
         made._zinf_slot, made._zinf_kind = slot, kind
         made._zinf_name, made._zinf_state = name, state
         return made
@@ -115,25 +119,6 @@ class StateTensor(torch.Tensor):
         """Return a copy of the values. Not collective."""
         slot = self._zinf_slot
         return moments.read_kind(slot.unit.engine, slot, self._zinf_kind)
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Answer questions about shape and type; run any other operation on a copy."""
-        name = parameter._name_of(func)
-        given = kwargs or {}
-        with NoDispatch():
-            if name in parameter._META or name in parameter._META_GETS or name == "is_pinned":
-                return func(*args, **given)
-        if name.endswith("_") and not name.endswith("__"):
-            raise Unsupported(
-                f"{name}() would write to optimizer state that lies in zinf: load it by "
-                "zinf.checkpoint.Reader or by optimizer.load_state_dict()"
-            )
-        copies = [item.read() if isinstance(item, StateTensor) else item for item in args]
-        named = {n: v.read() if isinstance(v, StateTensor) else v for n, v in given.items()}
-        return func(*copies, **named)
 
 
 def _plain(value: Any) -> Any:
@@ -216,6 +201,14 @@ def _slot_of(value: Any) -> Slot | None:
     return None
 
 
+def _slots_in(state_dict: Any) -> Iterator[Slot]:
+    """Yield the parameters to which entries of a state dict belong."""
+    for value in _leaves(state_dict):
+        slot = _slot_of(value)
+        if slot is not None:
+            yield slot
+
+
 def _lookup(planner: Any, name: str) -> Callable[[Any], Any]:
     found: Callable[[Any], Any] | None = getattr(planner, name, None)
     if found is None:
@@ -255,10 +248,49 @@ def _idle(engine: Engine, what: str) -> None:
 # ---- saving ----
 
 
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield the entries of a state dict, also of dicts and lists inside."""
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from _leaves(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _staged(value: Any, staging: Staging) -> Any:
+    """Return a part of a state dict that stays as it is, with StagedTensor for what is zinf's."""
+    if isinstance(value, dict):
+        return {name: _staged(item, staging) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [_staged(item, staging) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, StateTensor):
+        return StagedTensor.of(staging, value._zinf_slot, value._zinf_kind)
+    if isinstance(value, Guarded):
+        return _staged_parameter(value, staging)
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    return copy.deepcopy(value)
+
+
+def _staged_parameter(value: Any, staging: Staging) -> Any:
+    """Return the entry of a parameter; of a view of a part of it a copy."""
+    slot: Slot = value._zinf
+    is_whole = value.shape == slot.shape and value.is_contiguous()
+    if is_whole and value.data_ptr() == slot.address:
+        return StagedTensor.of(staging, slot, None)
+    return parameter.plain(value, is_on_host=True)
+
+
 class Writer(FileSystemWriter):
     """FileSystemWriter that holds one unit of a model in zinf at a time.
 
-    A rank saves the tensors of each unit in a file of their own.
+    A rank saves the tensors of each unit in a file of their own. dcp.async_save() returns when the
+    daemon has a snapshot. The files of the checkpoint are written from it while training goes on;
+    `path` has the state twice meanwhile.
 
     path: of the directory.
     snapshot_of: a model in zinf. The daemon keeps its state as a snapshot, and the directory names
@@ -276,11 +308,54 @@ class Writer(FileSystemWriter):
         **options: Any,
     ) -> None:
         super().__init__(path, **options)
+        self._is_coordinator = True
+        self._next: Staging | None = None  # of the save that begins
+        self._staging: Staging | None = None  # of the present save; None: it is not asynchronous
         self._snapshot_of: Engine | None = None
         if snapshot_of is not None:
             self._snapshot_of = engine_of(snapshot_of)
             if self._snapshot_of is None:
                 raise InvalidArgument("snapshot_of: the model is not prepared")
+
+    def stage(self, state_dict: Any) -> Any:
+        """Begin dcp.async_save(): keep a snapshot, and return entries that read it. Collective.
+
+        Raises InvalidArgument in a step, Unsupported for entries of several models, and NoSpace.
+        """
+        engines = {id(slot.unit.engine): slot.unit.engine for slot in _slots_in(state_dict)}
+        if self._snapshot_of is not None:
+            engines[id(self._snapshot_of)] = self._snapshot_of
+        if not engines:
+            return super().stage(state_dict)
+        if len(engines) > 1:
+            raise Unsupported(
+                f"dcp.async_save() of {len(engines)} models in zinf: save each of them into a "
+                "directory of its own, or use dcp.save()"
+            )
+        (engine,) = engines.values()
+        _idle(engine, "a checkpoint")
+        self._next = Staging(engine)
+        return _staged(state_dict, self._next)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Begin a save, in torch's thread where it is asynchronous."""
+        super().set_up_storage_writer(is_coordinator, *args, **kwargs)
+        self._is_coordinator = is_coordinator
+        self._staging, self._next = self._next, None
+        if self._staging is not None and not kwargs.get("use_collectives", True):
+            raise Unsupported(
+                "dcp.async_save(use_collectives=False) of state in zinf: ranks wait for the files "
+                "of the snapshot by collectives. Leave use_collectives out"
+            )
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        """Make the directory. The plans of all ranks come together after this."""
+        plan = super().prepare_local_plan(plan)
+        if self._staging is not None:
+            self._staging.place(os.fspath(self.path))
+            if self._is_coordinator and self._staging.has_entries:
+                self._staging.export()
+        return plan
 
     def write_data(self, plan: Any, planner: Any) -> Any:
         """Write this rank's part. Collective with snapshot_of. Raises InvalidArgument in a step."""
@@ -291,7 +366,9 @@ class Writer(FileSystemWriter):
             value = lookup(item.index)
             slot = _slot_of(value)
             key = None
-            if slot is not None:
+            if isinstance(value, StagedTensor):
+                key = (0, value._zinf_unit, value._zinf_file)
+            elif slot is not None:
                 key = (id(slot.unit.engine), slot.unit.index, getattr(value, "_zinf_name", ""))
                 if not isinstance(value, StateTensor):
                     units[key] = slot.unit
@@ -299,30 +376,44 @@ class Writer(FileSystemWriter):
                     _idle(slot.unit.engine, "a checkpoint")
             groups.setdefault(key, []).append(item)
         results: list[Any] = []
-        for number, key in enumerate(sorted(groups, key=lambda key: key or (0, -1, ""))):
-            prefix = f"{plan.storage_data.prefix}{number}_"
-            part = dataclasses.replace(
-                plan,
-                items=groups[key],
-                storage_data=dataclasses.replace(plan.storage_data, prefix=prefix),
-            )
-            unit = units.get(key)
-            if unit is not None:
-                unit.hold()
-            try:
-                results += super().write_data(part, self._values(planner, lookup)).wait()
-            finally:
-                if unit is not None:
-                    unit.release()
-        if self._snapshot_of is not None:
+        try:
+            for number, key in enumerate(sorted(groups, key=lambda key: key or (0, -1, ""))):
+                prefix = f"{plan.storage_data.prefix}{number}_"
+                part = dataclasses.replace(
+                    plan,
+                    items=groups[key],
+                    storage_data=dataclasses.replace(plan.storage_data, prefix=prefix),
+                )
+                results += self._write_part(part, self._values(planner, lookup), units.get(key))
+        finally:
+            if self._staging is not None:
+                self._staging.close()
+        if self._snapshot_of is not None and self._staging is None:
             keep(self._snapshot_of, os.fspath(self.path))
         return _done(results)
+
+    def _write_part(self, plan: Any, planner: Any, unit: Unit | None) -> Any:
+        """Write a file. unit: whose parameters it has; None: those of none."""
+        if unit is not None:
+            unit.hold()
+        try:
+            return super().write_data(plan, planner).wait()
+        finally:
+            if unit is not None:
+                unit.release()
+
+    def finish(self, metadata: Any, results: Any) -> None:
+        """End a save, on the coordinator."""
+        super().finish(metadata, results)
+        staging, self._staging = self._staging, None
+        if staging is not None:
+            staging.finish(os.fspath(self.path), is_kept=self._snapshot_of is not None)
 
     @staticmethod
     def _values(planner: Any, lookup: Callable[[Any], Any]) -> Any:
         def resolve(item: Any) -> Any:
             value = lookup(item.index)
-            if isinstance(value, StateTensor):
+            if isinstance(value, LazyTensor):
                 return value.read()
             if isinstance(value, Guarded):
                 if value._zinf.unit.engine.device.is_gpu:
@@ -331,13 +422,6 @@ class Writer(FileSystemWriter):
             return planner.resolve_data(item)
 
         return _Planner(planner, resolve_data=resolve)
-
-    def stage(self, state_dict: Any) -> Any:
-        """Refuse dcp.async_save(), which begins with a copy of the whole state."""
-        raise Unsupported(
-            "dcp.async_save() copies the whole state to memory first: use dcp.save(), or "
-            "Writer(snapshot_of=model), whose snapshot costs no copy"
-        )
 
 
 # ---- loading ----

@@ -21,7 +21,7 @@ from . import admin
 from .errors import DaemonNotFound, ZinfError
 from .weights import CheckpointError, write_json
 
-__all__ = ["FILE", "Reference", "References", "gone", "keep"]
+__all__ = ["FILE", "Reference", "References", "gone", "keep", "take"]
 
 FILE = "zinf.json"
 _FORMAT = "zinf-reference"
@@ -79,17 +79,25 @@ class Reference:
             _logger.warning("zinf: the snapshot %s stays: %s", self.source, error)
 
 
-def keep(engine: Any, directory: str) -> Reference:
-    """Keep the newest step of an engine as a snapshot, and write the reference to it. Collective.
+def take(engine: Any) -> Reference:
+    """Keep the newest step of an engine as a snapshot. Collective.
 
-    The first rank writes. Its name counts: a step may be saved more than once.
+    The name on the first rank counts: a step may be saved more than once.
     """
     session = engine.session
     name = f"step-{engine.committed_step}-{secrets.token_hex(4)}"
     step = engine.snapshot(name)
-    reference = Reference(session.job, name, step, session.world_size)
-    if session.rank == 0:
-        reference.write(directory, session.config.socket_path)
+    return Reference(session.job, name, step, session.world_size)
+
+
+def keep(engine: Any, directory: str) -> Reference:
+    """Keep the newest step of an engine as a snapshot, and write the reference to it. Collective.
+
+    The first rank writes.
+    """
+    reference = take(engine)
+    if engine.session.rank == 0:
+        reference.write(directory, engine.session.config.socket_path)
     return reference
 
 

@@ -102,7 +102,13 @@ dcp.save(
 )
 unit_file = "__0_1_0.distcp"
 results["files"] = sorted(os.listdir(f"{directory}/zinf"))
+future: Any = dcp.async_save(
+    zinf.checkpoint.state_dict(model, optimizer),
+    storage_writer=zinf.checkpoint.Writer(f"{directory}/async"),
+    process_group=dist.new_group(),  # train() uses the other one meanwhile
+)
 results["zinf goes on"] = train(model, optimizer, 7, 4)
+future.result()
 
 model, optimizer = stock(3)
 torch_load(model, optimizer, f"{directory}/zinf")
@@ -116,6 +122,11 @@ results["zinf reads its own"] = train(model, optimizer, 7, 4)
 model, optimizer = ours(5, "snap", snapshot=zinf.checkpoint.snapshot_in(f"{directory}/zinf"))
 optimizer.param_groups[0]["lr"] = 1e-3  # a snapshot has no groups
 results["snapshot"] = train(model, optimizer, 7, 4)
+
+model, optimizer = ours(6, "async")
+state = zinf.checkpoint.state_dict(model, optimizer)
+dcp.load(state, storage_reader=zinf.checkpoint.Reader(f"{directory}/async"))
+results["async"] = train(model, optimizer, 7, 4)
 
 # A damaged file of a unit, or of moments: every rank raises.
 dist.barrier()

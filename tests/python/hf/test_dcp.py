@@ -6,7 +6,10 @@ Method: stock models and FSDP2 save and load the same checkpoints; losses of the
 
 from __future__ import annotations
 
+import gc
 import os
+import pickle
+import threading
 from pathlib import Path
 from typing import Any, Callable
 
@@ -27,6 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def prepared(daemon: str, job: str, seed: int = 1, make: Any = None, **settings: Any) -> Any:
     model = models.gpt2(seed)
     kind = make or (lambda items: torch.optim.AdamW(items, lr=1e-3))
+    places = {"offload_param": "nvme", "offload_optimizer": "nvme"}
     return zinf.prepare(
         model,
         kind(model.parameters()),
@@ -34,9 +38,7 @@ def prepared(daemon: str, job: str, seed: int = 1, make: Any = None, **settings:
         job=job,
         rank=0,
         world_size=1,
-        offload_param="nvme",
-        offload_optimizer="nvme",
-        **settings,
+        **{**places, **settings},
     )
 
 
@@ -84,13 +86,14 @@ def test_checkpoints_pass_between_torch_and_zinf(
     # The same bits: float32 has no other master, and the snapshot has all.
     assert found["zinf reads its own"] == found["zinf goes on"]
     assert found["snapshot"] == found["zinf goes on"]
+    assert found["async"] == found["zinf goes on"]
     assert found["lr"] == 1e-3
     # A file for each unit of each rank, and for each kind of a unit's state.
     written = [name for name in found["files"] if name.endswith(".distcp")]
     assert {name.split("_")[2] for name in written} == {str(rank) for rank in range(count)}
     assert len(written) > 6
     assert "cannot be read, and the model has a part of its values" in found["damaged"]
-    for name in ("reads", "again", "snap"):
+    for name in ("reads", "again", "snap", "async"):
         admin.delete_job(f"{job}-{name}", socket_path=daemon)
 
 
@@ -224,6 +227,126 @@ def test_a_damaged_master_is_told(daemon: str, tmp_path: Path, closing: Any) -> 
     assert all(value.isfinite().all() for value in masters_of(model).values())
 
 
+# ---- dcp.async_save() ----
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Hold exports of the daemon until the event is set: training goes on first."""
+    event = threading.Event()
+    run = admin.run
+
+    def hold(*words: str, **more: Any) -> Any:
+        if words[0] == "export":
+            assert event.wait(60)
+        return run(*words, **more)
+
+    monkeypatch.setattr(admin, "run", hold)
+    return event
+
+
+@pytest.mark.parametrize("case", [("float32", "none"), ("float32", "nvme"), ("bfloat16", "nvme")])
+def test_async_save_has_the_step_at_which_it_began(
+    daemon: str, tmp_path: Path, closing: Any, held: threading.Event, case: tuple[str, str]
+) -> None:
+    dtype, place = case
+    name = f"dcp-async-{dtype}-{place}"
+    places = {"offload_param": place, "offload_optimizer": place, "param_dtype": dtype}
+    model, optimizer = closing(prepared(daemon, name, **places))
+    go_on(model, optimizer)
+    state = zinf.checkpoint.state_dict(model, optimizer)
+    state["more"] = {"count": torch.ones(2), "epoch": 3}
+    future = dcp.async_save(state, storage_writer=zinf.checkpoint.Writer(tmp_path))
+    state["more"]["count"].zero_()
+    wanted = go_on(model, optimizer, first=3)
+    held.set()
+    future.result()
+    assert not [entry for entry in os.listdir(tmp_path) if entry.startswith(".zinf")]
+    assert admin.snapshots(name, socket_path=daemon) == []
+    other, again = closing(prepared(daemon, f"{name}-2", seed=5, param_dtype=dtype))
+    found = zinf.checkpoint.state_dict(other, again)
+    found["more"] = {"count": torch.zeros(2), "epoch": 0}
+    dcp.load(found, storage_reader=zinf.checkpoint.Reader(tmp_path))
+    assert go_on(other, again, first=3) == wanted
+    assert found["more"]["count"].tolist() == [1, 1]
+    assert found["more"]["epoch"] == 3
+
+
+def test_async_save_keeps_a_snapshot_on_request(
+    daemon: str, tmp_path: Path, closing: Any, held: threading.Event
+) -> None:
+    model, optimizer = closing(prepared(daemon, "dcp-async-keep"))
+    go_on(model, optimizer)
+    writer = zinf.checkpoint.Writer(tmp_path, snapshot_of=model)
+    future = dcp.async_save(zinf.checkpoint.state_dict(model), storage_writer=writer)
+    with pytest.raises(zinf.checkpoint.CheckpointError, match=r"has no zinf\.json"):
+        zinf.checkpoint.snapshot_in(tmp_path)  # not before its files are there
+    wanted = go_on(model, optimizer, first=3)
+    held.set()
+    future.result()
+    snapshot = zinf.checkpoint.snapshot_in(tmp_path)
+    pair = closing(prepared(daemon, "dcp-async-keep-2", seed=5, snapshot=snapshot))
+    assert go_on(*pair, first=3) == wanted
+    # The same writer once more, in the script's thread: the former snapshot goes.
+    dcp.save(zinf.checkpoint.state_dict(model), storage_writer=writer)
+    (left,) = admin.snapshots("dcp-async-keep", socket_path=daemon)
+    assert zinf.checkpoint.snapshot_in(tmp_path) == f"dcp-async-keep/{left['name']}" != snapshot
+
+
+def test_async_save_that_fails_leaves_nothing(
+    daemon: str, tmp_path: Path, closing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, optimizer = closing(prepared(daemon, "dcp-async-fails"))
+    go_on(model, optimizer, count=1)
+    run = admin.run
+
+    def fail(*words: str, **more: Any) -> Any:
+        run(*words, **more)
+        if words[0] == "export":
+            raise zinf.NoSpace("the disk is full")
+
+    monkeypatch.setattr(admin, "run", fail)
+    state = zinf.checkpoint.state_dict(model, optimizer)
+    future = dcp.async_save(state, storage_writer=zinf.checkpoint.Writer(tmp_path))
+    with pytest.raises(BaseException, match="the disk is full"):
+        future.result()
+    monkeypatch.undo()
+    del future
+    gc.collect()
+    assert os.listdir(tmp_path) == []
+    assert admin.snapshots("dcp-async-fails", socket_path=daemon) == []
+    go_on(model, optimizer, count=1, first=1)
+
+
+def test_async_save_refuses_what_it_cannot_do(
+    daemon: str, tmp_path: Path, closing: Any, held: threading.Event
+) -> None:
+    model, optimizer = closing(prepared(daemon, "dcp-async-1"))
+    other, _ = closing(prepared(daemon, "dcp-async-2"))
+    state = zinf.checkpoint.state_dict(model, optimizer)
+    writer = zinf.checkpoint.Writer(tmp_path)
+    held.set()
+    both = {"one": state, "two": zinf.checkpoint.state_dict(other)}
+    with pytest.raises(zinf.Unsupported, match="2 models in zinf"):
+        dcp.async_save(both, storage_writer=writer)
+    with pytest.raises(zinf.Unsupported, match=r"storage_writer=zinf\.checkpoint\.Writer"):
+        dcp.async_save({"optim": state["optim"]}, checkpoint_id=tmp_path)
+    future = dcp.async_save(state, storage_writer=writer, use_collectives=False)
+    with pytest.raises(BaseException, match="Leave use_collectives out"):
+        future.result()
+    staged = writer.stage(state)
+    with pytest.raises(zinf.Unsupported, match="PROCESS"):
+        pickle.dumps(staged)
+    assert staged["model"]["transformer.wte.weight"].shape == model.transformer.wte.weight.shape
+    plain = {"values": torch.ones(2)}
+    dcp.async_save(plain, storage_writer=zinf.checkpoint.Writer(tmp_path / "plain")).result()
+    rows = models.Text(2)[0]["input_ids"][None]
+    model(input_ids=rows, labels=rows).loss.backward()
+    with pytest.raises(zinf.InvalidArgument, match="a checkpoint while a step is under way"):
+        dcp.async_save(state, storage_writer=writer)
+    optimizer.zero_grad()
+
+
 def test_wrong_use_is_refused(daemon: str, tmp_path: Path, closing: Any) -> None:
     plain = models.gpt2()
     with pytest.raises(zinf.InvalidArgument, match="the model is not prepared"):
@@ -239,8 +362,6 @@ def test_wrong_use_is_refused(daemon: str, tmp_path: Path, closing: Any) -> None
     with pytest.raises(zinf.InvalidArgument, match="belongs to another model"):
         zinf.checkpoint.state_dict(another, optimizer)
     state = zinf.checkpoint.state_dict(model, optimizer)
-    with pytest.raises(zinf.Unsupported, match="copies the whole state to memory"):
-        dcp.async_save(state, storage_writer=zinf.checkpoint.Writer(tmp_path / "async"))
     entry = state["optim"]["state"]["transformer.wte.weight"]["exp_avg"]
     assert entry.sum() == 0  # it is read
     with pytest.raises(zinf.Unsupported, match=r"mul_\(\) would write to optimizer state"):

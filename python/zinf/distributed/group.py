@@ -175,7 +175,11 @@ class ZinfGroup(BASE):  # type: ignore[misc]
         if tensor.is_sparse or tensor.layout is not torch.strided:
             raise Unsupported(f"zinf has no collectives of {tensor.layout} tensors: use gloo")
         if tensor.device.type != "cpu":
-            raise Unsupported(f"zinf moves tensors of the CPU, this one is on {tensor.device}")
+            hint = "" if IS_BACKEND else " with the variable ZINF_DIST_BASE=backend"
+            raise Unsupported(
+                f"zinf moves tensors of the CPU, this one is on {tensor.device}: let NCCL move it "
+                f"beside zinf, by init_process_group('cpu:zinf,cuda:nccl'){hint}"
+            )
         return tensor
 
     def _one(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:

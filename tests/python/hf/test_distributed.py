@@ -10,12 +10,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import zinf
 from conftest import HERE
+from zinf.distributed import group  # registers the backend
 
 # Relative differences that another order of at most four summands makes.
 TOLERANCE = {
@@ -99,6 +103,37 @@ def test_a_backend_beside_others_gives_the_same(daemon: str, tmp_path: Path) -> 
     theirs = run("zinf", "ddp", 2, tmp_path, ZINF_DIST_BASE="group")
     for name in mine[0]:
         compare(name, mine[0][name], theirs[0][name])
+
+
+def test_stands_beside_the_backend_of_another_device(daemon: str, tmp_path: Path) -> None:
+    """NCCL needs a GPU: gloo takes its place. torch parses the names in the same way."""
+    found = dist.distributed_c10d.BackendConfig("cpu:zinf,cuda:nccl").get_device_backend_map()
+    assert found == {"cpu": "zinf", "cuda": "nccl"}
+    for results in run("cpu:zinf,cuda:gloo", "beside", 2, tmp_path, ZINF_DIST_BASE="backend"):
+        assert (results["cpu"], results["cuda"]) == ("zinf", "gloo")
+        for is_world in (True, False):
+            assert results[f"sum {is_world}"].tolist() == [6.0] * 3
+            assert results[f"objects {is_world}"] == [0, 1]
+
+
+@pytest.mark.parametrize("case", ["reductions", "copies", "ddp", "fsdp"])
+def test_beside_another_backend_gives_the_same(daemon: str, tmp_path: Path, case: str) -> None:
+    mine = run("cpu:zinf,cuda:gloo", case, 2, tmp_path, ZINF_DIST_BASE="backend")
+    theirs = run("zinf", case, 2, tmp_path, ZINF_DIST_BASE="group")
+    for rank in range(2):
+        assert mine[rank].keys() == theirs[rank].keys()
+        for name in mine[rank]:
+            compare(name, mine[rank][name], theirs[rank][name])
+
+
+def test_tensors_of_a_gpu_are_refused_with_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor: Any = types.SimpleNamespace(
+        is_sparse=False, layout=torch.strided, device=torch.device("cuda", 1)
+    )
+    for is_backend, way in ((False, " with the variable ZINF_DIST_BASE=backend"), (True, "")):
+        monkeypatch.setattr(group, "IS_BACKEND", is_backend)
+        with pytest.raises(zinf.Unsupported, match=rf"is on cuda:1: let NCCL.*nccl'\){way}$"):
+            group.ZinfGroup._check(tensor)
 
 
 def test_a_killed_rank_is_named_at_once(daemon: str, tmp_path: Path) -> None:

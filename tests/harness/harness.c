@@ -323,11 +323,16 @@ static int remove_entry(const char *path, const struct stat *status, int flag, s
 	return remove(path);
 }
 
+int harness_remove_folder(const char *path)
+{
+	return nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 void harness_remove(struct harness *harness)
 {
 	harness_kill(harness);
 	harness->notify_fd = zi_close(harness->notify_fd);
-	(void)nftw(harness->directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS); /* best effort */
+	(void)harness_remove_folder(harness->directory); /* best effort */
 }
 
 /* What a stopped daemon may leave in its directory. */

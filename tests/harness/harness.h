@@ -64,6 +64,8 @@ int harness_await_end(struct harness *harness);
 int harness_stop(struct harness *harness);
 /* As harness_stop() for a daemon that was expected to die. */
 void harness_remove(struct harness *harness);
+/* A folder, and what is in it. Return: 0; nonzero: something of it stays. */
+int harness_remove_folder(const char *path);
 
 /* Runs zinfd in the foreground until it exits by itself (bad configuration …), with the
  * configuration text given; its words go to @words. The exit code. */

@@ -5,7 +5,6 @@
  * compared with what was written.
  */
 #include <fcntl.h>
-#include <ftw.h>
 #include <glob.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -16,12 +15,6 @@
 
 TestSuite(launch_output, .timeout = 180);
 
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *walk)
-{
-	(void)status, (void)type, (void)walk;
-	return remove(path);
-}
-
 static char directory[256];
 
 static void make_directory(void)
@@ -31,7 +24,7 @@ static void make_directory(void)
 
 static void remove_directory(void)
 {
-	cr_assert_eq(nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+	cr_assert_eq(harness_remove_folder(directory), 0);
 }
 
 /* The only file that @pattern, below the directory, names; its bytes are the caller's. */

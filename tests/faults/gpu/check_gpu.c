@@ -11,7 +11,6 @@
  *                         [--only SIDE:KIND=PLACE[:CALL[:CODE]]]
  */
 #include <errno.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -312,21 +311,6 @@ static bool run_drawn(struct check *check, uint64_t seconds)
 	return true;
 }
 
-static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place)
-{
-	(void)status;
-	(void)type;
-	(void)place;
-	(void)remove(path); /* The guard tells what is left. */
-	return 0;
-}
-
-/* Victims that were killed leave unfinished files beside those that have names here. */
-static void remove_files(const struct gpu_faults *faults)
-{
-	(void)nftw(faults->directory, remove_entry, 8, FTW_DEPTH | FTW_PHYS); /* best effort */
-}
-
 int main(int count, char **words)
 {
 	static struct check check;
@@ -347,7 +331,8 @@ int main(int count, char **words)
 		harness_print_log(&faults->harness);
 		harness_remove(&faults->harness);
 	}
-	remove_files(faults);
+	/* Victims that were killed leave unfinished files, too. The guard tells what stays. */
+	(void)harness_remove_folder(faults->directory);
 	printf("check-gpu-faults: seed %llu: %u faults of a rank (of %llu calls at %u places) and "
 	       "%u of a zinf-gpu (%llu at %u): %u times a sentence, %u times nobody noticed, %u "
 	       "times killed, %u times hung, in %.1f s: %s\n",

@@ -10,12 +10,12 @@
  * All of it is mounted in a name space of the test: nothing stays mounted whatever happens.
  */
 #include <errno.h>
-#include <ftw.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -46,14 +46,6 @@ static int check(void *arg)
 	return !is_right;
 }
 
-static int remove_entry(const char *path, const struct stat *status, int flag, struct FTW *ftw)
-{
-	(void)status;
-	(void)flag;
-	(void)ftw;
-	return remove(path);
-}
-
 int main(void)
 {
 	struct scene scene = { .test.durability = ZINF_DURABILITY_POWER };
@@ -70,7 +62,7 @@ int main(void)
 		return 1;
 	}
 	code = harness_wait(harness_fork(check, &scene), CHECK_TIMEOUT_MS);
-	(void)nftw(scene.directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS); /* best effort */
+	(void)harness_remove_folder(scene.directory); /* best effort */
 	if (code)
 		fprintf(stderr, "check_kernel: ended with %d\n", code);
 	return code != 0;

@@ -5,7 +5,6 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 
 #include "nvme/nvme.h"
 #include "tests/guard/guard.h"
+#include "tests/harness/harness.h"
 
 #define MIB (1ull << 20)
 
@@ -26,16 +26,9 @@ static inline void test_make_directory(void)
 	cr_assert_not_null(mkdtemp(guard_path(test_directory, sizeof(test_directory), "nvme")));
 }
 
-static inline int test_remove_entry(const char *path, const struct stat *status, int type,
-                                    struct FTW *walk)
-{
-	(void)status, (void)type, (void)walk;
-	return remove(path);
-}
-
 static inline void test_remove_directory(void)
 {
-	(void)nftw(test_directory, test_remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+	(void)harness_remove_folder(test_directory);
 }
 
 static inline const char *test_path(const char *name)

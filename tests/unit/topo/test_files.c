@@ -4,7 +4,6 @@
  * folders made like them in /tmp. */
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 
 #include "daemon/topo/topo_private.h"
 #include "tests/guard/guard.h"
+#include "tests/harness/harness.h"
 
 static char root[64];
 
@@ -22,17 +22,9 @@ static void root_make(void)
 	cr_assert_not_null(mkdtemp(guard_path(root, sizeof(root), "files")));
 }
 
-static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *walk)
-{
-	(void)status;
-	(void)kind;
-	(void)walk;
-	return remove(path);
-}
-
 static void root_remove(void)
 {
-	cr_assert_eq(nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+	cr_assert_eq(harness_remove_folder(root), 0);
 }
 
 static const char *in_root(const char *path)

@@ -163,7 +163,7 @@ build-tests: $(UNIT_BIN) $(SYSTEM_BIN) $(STRESS_BIN) $(FUZZ_BIN) $(POWER_BIN) $(
 CHECK_JOBS := $(shell echo $$(($$(nproc) + 1)))
 CHECK_PARTS := model nodes faults gpu-faults gpu-matrix power python syntax tidy matrix install tools headers floors ptx coll \
 	bench deaths bits crash crash-votes crash-nodes gpu-folder fuzz
-part_syntax = WERROR=1 VARIANT=clang SYNTAX_MODULES='daemon zctl examples/gpt examples/allreduce' check-syntax
+part_syntax = WERROR=1 VARIANT=clang SYNTAX_MODULES='$(SYNTAX_PROGRAMS)' check-syntax
 part_tidy = tidy
 part_python = check-python T=
 part_install = check-install

@@ -15,7 +15,8 @@ $(HEADERS_OK): $(shell find . \( -name build -o -name .git \) -prune -o -name '*
 
 # The warnings of another compiler. It makes no code: nothing would run it. The modules are left out in `make check`:
 # the same compiler builds them for check-tsan, with warnings as errors.
-SYNTAX_MODULES ?= $(MODULES) daemon zctl examples/gpt examples/allreduce
+SYNTAX_PROGRAMS := daemon zctl examples/gpt examples/allreduce
+SYNTAX_MODULES ?= $(MODULES) $(SYNTAX_PROGRAMS)
 SYNTAX_SOURCES := $(foreach module,$(SYNTAX_MODULES),$(call sources,$(module))) \
 	$(wildcard daemon/worker/net/*.c)
 SYNTAX_OK := $(sort $(patsubst %.c,$(BUILD)/%.ok,$(SYNTAX_SOURCES))) \

@@ -393,7 +393,7 @@ class Writer(FileSystemWriter):
         return _done(results)
 
     def _write_part(self, plan: Any, planner: Any, unit: Unit | None) -> Any:
-        """Write a file. unit: whose parameters it has; None: those of none."""
+        """Write a file. unit: the file has its parameters; None: the file has no parameters."""
         if unit is not None:
             unit.hold()
         try:
@@ -536,9 +536,9 @@ class _Load:
         return narrow_tensor_by_index(values, item.dest_offsets, item.lengths)
 
     def _write_masters(self) -> None:
-        """Write the masters of parameters that have their values. Collective.
+        """Write the masters, after _write_unit() wrote the parameters. Collective.
 
-        After an error each master stays, so that all ranks end.
+        After an error the present masters are written again, so that all ranks end.
         """
         engine = self._engine
         engine.begin_writing()

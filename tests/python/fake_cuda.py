@@ -3,7 +3,7 @@
 
 Device memory of the fake is host memory of the rank. torch computes on the CPU, at once: its
 tensors here are CPU tensors over that memory, and the host waits for torch's current stream where
-kernels would come behind it. So a unit that libzinf does not bring shows as wrong values.
+kernels would come behind the stream. So a unit that libzinf does not bring shows as wrong values.
 
 Kernels that come late are reads: copies on the current stream, out of parameters and gradients, to
 be compared with what they had. Hooks of watch() turn the current stream for each module, forward
@@ -125,9 +125,10 @@ class FakeCuda(device.Cuda):
             self._fake.wait(self.current)
 
     def wrong_reads(self) -> list[str]:
-        """Let all streams come to their ends, the last one first. Return which reads are wrong.
+        """Run all streams to their ends, the last stream first. Return the names of wrong reads.
 
-        Also the calls that libzinf ordered for another stream than the current one.
+        A call of libzinf counts as a wrong read where libzinf knew another stream than torch's
+        current stream.
         """
         for stream in reversed(self.streams):
             self._fake.wait(stream)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order of torch's streams and zinf's copies, on a fake GPU.
 
-Goal: what a stream of torch is given comes behind the copies that bring its values, and in front
-of those that take its results away. Method: streams of the fake driver in the order "late", where
-a stream goes on only when it is waited for; and a session that records its calls. Gradients come
-without autograd, so that a test chooses the stream of each.
+Goal: a kernel on a stream of torch runs after the copies that bring its inputs, and before the
+copies that take its results away. Method: streams of the fake driver in the order "late", where a
+stream advances only when the host waits for the stream; and a session that records the calls of
+libzinf. Gradients come without autograd, so that a test chooses the stream of each gradient.
 """
 
 from __future__ import annotations

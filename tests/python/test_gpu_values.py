@@ -88,10 +88,16 @@ def look_at_refusals(send: Any) -> None:
     send("good")
 
 
-def restore_a_snapshot(send: Any) -> None:
-    module, optimizer, engine = prepared(models.model(), "cuda", job="restored", **models.NVME)
-    models.train(module, optimizer, steps=2)
+def with_snapshot(job: str, steps: int) -> tuple[Any, Any, Any]:
+    """Prepare a model on NVMe, train it, and keep the snapshot "kept"."""
+    module, optimizer, engine = prepared(models.model(), "cuda", job=job, **models.NVME)
+    models.train(module, optimizer, steps=steps)
     engine.snapshot("kept")
+    return module, optimizer, engine
+
+
+def restore_a_snapshot(send: Any) -> None:
+    module, optimizer, engine = with_snapshot("restored", steps=2)
     expected = models.train(module, optimizer, steps=2)
     scratch.restore(engine, "restored/kept")
     assert models.train(module, optimizer, steps=2) == expected
@@ -101,9 +107,7 @@ def restore_a_snapshot(send: Any) -> None:
 
 def restore_without_room(send: Any) -> None:
     """The second session of the process finds no GPU memory."""
-    module, optimizer, engine = prepared(models.model(), "cuda", job="full", **models.NVME)
-    models.train(module, optimizer, steps=1)
-    engine.snapshot("kept")
+    module, optimizer, engine = with_snapshot("full", steps=1)
     error = zinf.NoSpace("GPU-0 has room for 1 GiB of this rank")
     with mock.patch.object(zinf.Session, "materialize", side_effect=error):
         text = "room for 1 GiB.*gpu_param_budget_bytes.*In a new process"
